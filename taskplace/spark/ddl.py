@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from taskplace.spark.types import SPARK, TypeReader, TypeTextError
+from taskplace.spark.versions import from_arrow_type
 
 
 def written_columns(ddl: str) -> list[tuple[str, str]]:
@@ -40,7 +40,7 @@ def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> DataType | None
     """
     reader = TypeReader(written, timestamp=SPARK.get(timestamp.lower(), SPARK["timestamp"]))
     kind = reader.column_type()
-    return None if reader.rare else from_arrow_type(kind, prefer_timestamp_ntz=True)
+    return None if reader.rare else from_arrow_type(kind)
 
 
 def struct_type(columns: Iterable[tuple[str, object]], timestamp: str = "TIMESTAMP_LTZ") -> StructType | None:

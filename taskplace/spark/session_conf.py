@@ -11,6 +11,7 @@ is listed here has priority over it.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,9 @@ from taskplace.spec.application import Settings
 
 #: The version of Spark that placed streams are tested with.
 TESTED = "4.3"
+#: The oldest and the newest version on which placed state and steering run, and all of them.
+OLDEST, NEWEST = (3, 5), (4, 3)
+SUPPORTED = "3.5, 4.0, 4.1, 4.2 and 4.3"
 #: How many batches Spark's own logs go back. A stream goes on after its last batch only; Spark would keep 100.
 BATCHES_RETAINED = 10
 #: What is set while Spark plans a batch, and restored after it. AQE would run the shuffle during planning.
@@ -32,7 +36,8 @@ LOCALITY_WAIT = "spark.locality.wait"
 #: The rows of an Arrow batch. Set for each batch, from the size of its rows.
 ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_PACKAGE = "org.apache.spark.sql.execution.streaming.checkpointing"
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_STREAMING = re.compile(r"(?<=\.sql\.execution\.streaming\.)(?:runtime|checkpointing)\.")
 
 
 class SparkProperty(NamedTuple):
@@ -75,12 +80,10 @@ def later_properties(settings: Settings) -> Iterator[SparkProperty]:
 
 def query_properties() -> Iterator[SparkProperty]:
     """Yield the properties of a placed query alone, which `Placed.start` sets where the session leaves them open."""
-    release = [int(part) for part in installed().split(".")[:2]]
-    if [3, 5] <= release <= [4, 3]:  # in other versions the class may have another name
-        package = _PACKAGE if release >= [4, 1] else _PACKAGE.removesuffix(".checkpointing")
+    if supported(installed()):  # in other versions the class may have another name
         why = "checkpoints are on a POSIX file system; the default starts processes for each file"
-        yield SparkProperty(_MANAGER, f"{package}.FileSystemBasedCheckpointFileManager", why=why)
-    if [4, 0] <= release < [4, 2]:
+        yield SparkProperty(_MANAGER, class_name(_FILE_MANAGER, installed()), why=why)
+    if (4, 0) <= release_of(installed()) < (4, 2):
         why = "an availableNow run with the source of ticks has as many batches as it would have without"
         yield SparkProperty("spark.sql.streaming.triggerAvailableNowWrapper.enabled", "true", why=why)
     why = "a stream goes on after its last batch only"
@@ -135,3 +138,35 @@ def installed() -> str:
         return version("pyspark")
     except PackageNotFoundError:
         return f"{TESTED}.0"
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the release that a version belongs to.
+
+    >>> release_of("4.3.0.dev1")
+    (4, 3)
+    """
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
+
+
+def supported(version: str) -> bool:
+    """Return whether placed state and steering run on a version of PySpark.
+
+    >>> supported("3.5.1"), supported("3.4.4"), supported("4.3.0.dev1"), supported("4.30"), supported("5.0.0")
+    (True, False, True, False, False)
+    """
+    return OLDEST <= release_of(version) <= NEWEST
+
+
+def class_name(name: str, version: str) -> str:
+    """Return the name of a Java class in a version of Spark; `name` is that in the newest.
+
+    >>> class_name("org.apache.spark.sql.execution.streaming.runtime.StreamExecution", "4.0.5")
+    'org.apache.spark.sql.execution.streaming.StreamExecution'
+    >>> class_name("org.apache.spark.sql.classic.Dataset", "3.5.9")
+    'org.apache.spark.sql.Dataset'
+    """
+    release = release_of(version)
+    if release < (4, 1):
+        name = _STREAMING.sub("", name)
+    return name.replace(".sql.classic.", ".sql.") if release < (4, 0) else name

@@ -1,20 +1,19 @@
 """What differs between the versions of PySpark that placed state and steering run on: 3.5, and 4.0 to 4.3.
 
-**Idea.** All code is written for the newest version. Where an older one has another name, other arguments, or lacks
-something, the difference is bridged here and nowhere else.
+**Idea.** All code is written for the newest version. Where an older one has other arguments, or lacks something, the
+difference is bridged here. The names of its Java classes are in `session_conf`, which works without PySpark.
 
 | from | what is different there |
 |---|---|
 | 4.1 and older | no `SupportsTriggerAvailableNow`: the end of an `availableNow` run is fixed at its start; conversions of Arrow types have other arguments; a job's Python error is a `Py4JJavaError` |
-| 4.0 and older | no `repartitionById`; Java classes of streaming lie in another package |
-| 3.5 | no data sources in Python, so no ticks (`DATA_SOURCES`); no `state-metadata` source; Java classes of SQL lie in another package; Scala 2.12 |
+| 4.0 and older | no `repartitionById` |
+| 3.5 | no data sources in Python, so no ticks (`DATA_SOURCES`); no `state-metadata` source |
 
 Non-goals: which private methods of Spark are there (`bridge`'s probe).
 """  # noqa: E501
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.pandas import types as conversions
 
+from taskplace.spark.session_conf import release_of
 from taskplace.spark.worker.hashing import partition_of
 
 if TYPE_CHECKING:
@@ -34,15 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:2]))
-
-
 #: The installed version: (4, 3).
-RELEASE = _release(pyspark.__version__)
-#: The oldest and the newest version that is supported.
-OLDEST, NEWEST = (3, 5), (4, 3)
-SUPPORTED = "3.5, 4.0, 4.1, 4.2 and 4.3"
+RELEASE = release_of(pyspark.__version__)
 #: Whether data sources can be written in Python: the source of ticks.
 DATA_SOURCES = RELEASE >= (4, 0)
 #: Whether the `state-metadata` source lists a query's stateful operators.
@@ -65,30 +58,6 @@ except ImportError:
 
 
 _UTC: dict[str, Any] = {"timezone": "UTC"} if RELEASE >= (4, 2) else {}
-_NTZ: dict[str, Any] = {"prefer_timestamp_ntz": True}
-_STREAMING = re.compile(r"(?<=\.sql\.execution\.streaming\.)(?:runtime|checkpointing)\.")
-
-
-def supported(version: str) -> bool:
-    """Return whether placed state and steering run on a version of PySpark.
-
-    >>> supported("3.5.1"), supported("3.4.4"), supported("4.3.0.dev1"), supported("4.30"), supported("5.0.0")
-    (True, False, True, False, False)
-    """
-    return OLDEST <= _release(version) <= NEWEST
-
-
-def class_name(name: str, release: Sequence[int] = RELEASE) -> str:
-    """Return the name of a Java class in a version of Spark; `name` is that in the newest.
-
-    >>> class_name("org.apache.spark.sql.execution.streaming.runtime.StreamExecution", (4, 0))
-    'org.apache.spark.sql.execution.streaming.StreamExecution'
-    >>> class_name("org.apache.spark.sql.classic.Dataset", (3, 5))
-    'org.apache.spark.sql.Dataset'
-    """
-    if tuple(release) < (4, 1):
-        name = _STREAMING.sub("", name)
-    return name.replace(".sql.classic.", ".sql.") if tuple(release) < (4, 0) else name
 
 
 def to_arrow_type(kind: DataType) -> pa.DataType:
@@ -103,12 +72,12 @@ def to_arrow_schema(schema: StructType) -> pa.Schema:
 
 def from_arrow_type(kind: pa.DataType) -> DataType:
     """Return the Spark type of an Arrow type. A timestamp without a zone is TIMESTAMP_NTZ."""
-    return conversions.from_arrow_type(kind, **_NTZ)
+    return conversions.from_arrow_type(kind, prefer_timestamp_ntz=True)
 
 
 def from_arrow_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema of an Arrow schema, as `from_arrow_type` does."""
-    return conversions.from_arrow_schema(schema, **_NTZ)
+    return conversions.from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def python_error(error: BaseException) -> BaseException:

@@ -10,7 +10,7 @@ import pyspark
 import pytest
 
 import taskplace
-from taskplace.spark import versions
+from taskplace.spark import session_conf, versions
 from taskplace.spark.worker.hashing import partition_of
 
 
@@ -20,7 +20,7 @@ def test_every_module_can_be_imported():
 
 
 def test_the_installed_version_is_supported():
-    assert versions.supported(pyspark.__version__), pyspark.__version__
+    assert session_conf.supported(pyspark.__version__), pyspark.__version__
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 12, 200, 1000])

@@ -12,7 +12,8 @@ The calls beyond the public API, and their reasons:
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
   `TaskSchedulerImpl.executorsPendingDecommission` and `getExecutorDecommissionState`: those being decommissioned.
 - `SparkContext.killTaskAttempt` and `AppStatusStore.taskList`: interrupt the tasks of a cancelled job that hang.
-- `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
+- `PythonUtils.toSeq`: makes a Scala sequence, in Scala 2.12 as in 2.13; `PythonUtils.getBroadcastThreshold`: from which
+  size on PySpark itself makes a broadcast of a function.
 - `StreamExecution.awaitInitialization`: a query has its sources, which have read the session's configuration.
 - `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """

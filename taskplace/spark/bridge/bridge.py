@@ -27,8 +27,8 @@ from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
-from taskplace.spark.session_conf import LOCALITY_WAIT
-from taskplace.spark.versions import SUPPORTED, DataSource, class_name, supported
+from taskplace.spark.session_conf import LOCALITY_WAIT, SUPPORTED, class_name, supported
+from taskplace.spark.versions import DataSource
 from taskplace.spark.worker.external import with_batches
 
 WORKS = f"taskplace works with PySpark classic {SUPPORTED}"
@@ -42,7 +42,7 @@ NEEDED: Mapping[str, Sequence[str]] = {
         "makeRDD", "statusStore", "statusTracker", "getExecutorIds", "taskScheduler", "cancelJobsWithTag",
     ),
     "org.apache.spark.SparkStatusTracker": ("getJobIdsForTag", "getJobInfo", "getStageInfo"),
-    "org.apache.spark.api.python.PythonUtils": ("getBroadcastThreshold",),
+    "org.apache.spark.api.python.PythonUtils": ("getBroadcastThreshold", "toSeq"),
     "org.apache.spark.scheduler.TaskSchedulerImpl": (
         "executorsPendingDecommission", "getExecutorDecommissionState",
     ),
@@ -374,7 +374,7 @@ def probe(spark: SparkSession) -> None:
         raise UnsupportedSpark(f"found {release}; {WORKS}")
     jvm: Any = spark.sparkContext._jvm
     for name, methods in NEEDED.items():
-        there = _methods(jvm, class_name(name))
+        there = _methods(jvm, class_name(name, pyspark.__version__))
         if missing := [method for method in methods if method not in there]:
             raise UnsupportedSpark(f"{release} has no {name.rpartition('.')[2]}.{missing[0]}; {WORKS}")
 

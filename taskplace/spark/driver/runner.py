@@ -114,7 +114,7 @@ class BatchRunner:
         self.no_data_batches.request_batch()
 
     def stop_if_fenced(self) -> None:
-        """If another driver has taken over from this one, stop the replicator and raise `Fenced`."""
+        """Stop the replicator and raise `Fenced` if another driver has taken over from this one."""
         if not self.journal.epoch:
             return  # this driver was never in charge
         try:

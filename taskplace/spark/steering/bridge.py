@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.bridge.queries import JVM_ENDED
+from taskplace.spark.session_conf import supported
 from taskplace.spark.steering.layout import (
     WORKS,
     QueryLayout,
@@ -34,7 +35,7 @@ from taskplace.spark.steering.layout import (
     read_operators,
     that_ran,
 )
-from taskplace.spark.versions import STATE_METADATA, supported
+from taskplace.spark.versions import STATE_METADATA
 from topology.tasks import TaskId
 
 RECENT_JOBS = 8
