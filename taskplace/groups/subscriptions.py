@@ -191,7 +191,10 @@ class Subscriptions(Struct, frozen=True, dict=True):
         taskplace.errors.ConfigError: subscriptions.members.C0.topic: found an unknown key, expected one of 8 known \
 keys; did you mean 'topics'?
         """
-        document = dict(read_schema(value, "subscriptions", SCHEMA))
+        document = read_schema(value, "subscriptions", SCHEMA)
+        if "racks" in document:
+            expected = "the racks of a topic beside its partitions: topics.NAME.racks"
+            raise InputError("subscriptions.racks", found="racks", expected=expected)
         specs = {
             topic: read_struct(
                 _Topic,

@@ -63,6 +63,7 @@ def test_names_of_kafka_mean_the_same() -> None:
         ({"topics": {"t": {"partitions": 2, "racks": [["a"]]}}}, "topics.t.racks"),
         ({"topics": {"t": {"partitions": 1, "racks": [[1]]}}}, "subscriptions.topics.t.racks[0][0]"),
         ({"topics": ["t"]}, "subscriptions.topics"),
+        ({"racks": {"t": [["a"]]}}, "subscriptions.racks"),
         ({"topics": {"t": 6_000_000, "u": 6_000_000}}, "topics"),
         ({"members": {"C0": {"topics": "t"}}}, "subscriptions.members.C0.topics"),
         ({"members": {"C0": {"owned": [["t"]]}}}, "subscriptions.members.C0.owned"),

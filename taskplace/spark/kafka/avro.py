@@ -1,8 +1,8 @@
 """Reads and writes Avro with fastavro: schemas as Arrow columns, data, and the ids of a schema registry.
 
-Schemas: types are those that Spark can pass to a task. Logical types that are not listed in `_LOGICAL` are removed from
-a schema to read by, as Avro's specification allows: such values are read as the type below. A UUID is the text that it
-is written as.
+Schemas: types are those that Spark can pass to a task. Logical types other than those of `_TIMES` and decimals are
+removed from a schema to read by, as Avro's specification allows: such values are read as the type below. A UUID is the
+text that it is written as.
 
 Values: the writer's logical type says what is written, so a writer in milliseconds can be read in microseconds. What
 has none, and the default of a field that the writer did not know, is converted by the reader's: a default is JSON, with
@@ -67,7 +67,7 @@ _TIMEOUT = 30
 _clients: dict[tuple[int, str], Any] = {}
 
 
-class _Fault(Exception):
+class Undecodable(Exception):
     """A payload that cannot be decoded; its text is the reason."""
 
 
@@ -111,11 +111,13 @@ def arrow_columns(schema: Any, column: str | None, path: str) -> pa.Schema:
     """Return the columns of a schema that `read_schema` returned: a record's fields, or the column named `column`."""
     from fastavro.schema import expand_schema
 
-    kind = _arrow_type(expand_schema(schema), path)  # named types are written out where they are used
-    if pa.types.is_struct(kind) and column is None:
+    whole = expand_schema(schema)  # named types are written out where they are used
+    kind = _arrow_type(whole, path)
+    is_record = isinstance(whole, dict) and whole["type"] == "record"
+    if is_record and column is None:
         return pa.schema(list(kind))
-    if pa.types.is_struct(kind) or column is None:
-        found, expected = ("a record", "no name") if column else ("no record", "a name")
+    if is_record or column is None:
+        found, expected = ("a record", "no name") if is_record else ("no record", "a name")
         expected = f"{expected} of a column, because the schema is {found}"
         raise InputError("Avro.column", found=column, expected=expected)
     return pa.schema([(named(column, "Avro.column", "the name of a column"), kind)])
@@ -183,7 +185,7 @@ def reader_of(writer: str, reader: str) -> Callable[[bytes], Any]:
         stream = io.BytesIO(payload)
         value = read(stream, parsed, other)
         if left := len(payload) - stream.tell():
-            raise _Fault(f"{left} bytes behind the datum")
+            raise Undecodable(f"{left} bytes behind the datum")
         return value if typed is None else typed(value)
 
     return decode
@@ -332,7 +334,7 @@ class SchemaRegistry:
         return self._options.without_secrets(), self._registers
 
     def schema(self, number: int) -> str:
-        """Return the Avro schema with an id. Errors: `_Fault` if the registry has none with it."""
+        """Return the Avro schema with an id. Errors: `Undecodable` if the registry has none with it."""
         from confluent_kafka.schema_registry.error import SchemaRegistryError
 
         try:
@@ -341,11 +343,11 @@ class SchemaRegistry:
             raise
         except Exception as error:
             if isinstance(error, SchemaRegistryError) and error.error_code == _UNKNOWN:
-                raise _Fault("which the schema registry does not have") from None
+                raise Undecodable("which the schema registry does not have") from None
             raise self._failed(error, f"the schema {number}, with which a record was written") from None
         if found.schema_type != "AVRO" or found.references:
             what = "refers to others" if found.references else f"is {found.schema_type}"
-            raise _Fault(f"which {what}; only Avro without references is read")
+            raise Undecodable(f"which {what}; only Avro without references is read")
         return str(found.schema_str)
 
     def number(self, subject: str, schema: str) -> int:

@@ -8,7 +8,7 @@ format's decision (`taskplace.spark.kafka.decoding`).
 |---|---|---|
 | `Json` | one JSON object | msgspec |
 | `Avro` | one Avro datum, plain or with the id of its writer's schema in front | fastavro |
-| `Raw` | bytes, UTF-8 text, or a number as Kafka's serializers write it | Arrow, numpy |
+| `Raw` | bytes, UTF-8 text, or a number as Kafka's serializers write it | Python's `struct` |
 
 Properties:
 - types are those that Spark can pass to a task. Decoding is strict: a text is no number, and 1.5 is no integer;
@@ -40,7 +40,7 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro import (
     SchemaRegistry,
-    _Fault,
+    Undecodable,
     arrow_columns,
     number_of,
     read_schema,
@@ -165,33 +165,33 @@ class Avro:
         return _rows(payloads, decode, self.columns, "Avro")
 
     def _framed(self) -> Callable[[bytes], Mapping[str, Any]]:
-        known: dict[int, Callable[[bytes], Mapping[str, Any]] | _Fault] = {}
+        known: dict[int, Callable[[bytes], Mapping[str, Any]] | Undecodable] = {}
 
         def decode(payload: bytes) -> Mapping[str, Any]:
             if (number := number_of(payload)) is None:
-                raise _Fault("no zero byte and schema id in front")
+                raise Undecodable("no zero byte and schema id in front")
             if number not in known:
                 try:
                     known[number] = self._plain(self._of_writer(number))
-                except _Fault as fault:
-                    known[number] = _Fault(f"written with schema {number}, {fault}")
-            if isinstance(found := known[number], _Fault):
+                except Undecodable as fault:
+                    known[number] = Undecodable(f"written with schema {number}, {fault}")
+            if isinstance(found := known[number], Undecodable):
                 raise found
             return found(payload[5:])
 
         return decode
 
     def _of_writer(self, number: int) -> str:
-        """Return the schema with an id. Errors: `_Fault`, which says nothing about the next id."""
+        """Return the schema with an id. Errors: `Undecodable`, which says nothing about the next id."""
         if number in self.writers:
             return self.writers[number]
         if self.registry is None:
-            raise _Fault(f"known are {sorted(self.writers)}")
+            raise Undecodable(f"known are {sorted(self.writers)}")
         text = self.registry.schema(number)
         try:
             return json.dumps(read_schema(text, f"schema {number}"))
         except InputError as error:
-            raise _Fault(f"in which {error.found} is not read") from None
+            raise Undecodable(f"in which {error.found} is not read") from None
 
     def _plain(self, writer: str) -> Callable[[bytes], Mapping[str, Any]]:
         decode, column = reader_of(writer, self.schema), self.column
@@ -264,7 +264,7 @@ def _rows(
         except Exception as error:  # whatever the bytes lead to; its message may show them
             why = (
                 str(error)
-                if isinstance(error, _Fault)
+                if isinstance(error, Undecodable)
                 else f"not a datum of the schema ({type(error).__name__})"
             )
             faults[at] = f"{what}: {why}"
@@ -300,7 +300,7 @@ def _json_decoder(columns: pa.Schema) -> Callable[[bytes], Mapping[str, Any]]:
         try:
             row: Mapping[str, Any] = decoder.decode(payload)
         except msgspec.DecodeError as error:  # names fields and types, and no values
-            raise _Fault(str(error)) from None
+            raise Undecodable(str(error)) from None
         return row
 
     return decode

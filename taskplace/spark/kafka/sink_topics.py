@@ -44,7 +44,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import msgspec
-from confluent_kafka.admin import NewTopic
+from confluent_kafka.admin import ClusterMetadata, NewTopic
 
 from taskplace.errors import CheckpointError, SinkError
 from taskplace.spark.kafka.brokers import NEW, NEW_SECONDS, Topic
@@ -257,9 +257,7 @@ class MarkerTopic:
 
     def _brokers(self) -> int:
         """Return the number of brokers that answer, or that have a replica."""
-        doing = "the brokers of the sink do not answer"
-        with self._clients.asked(ADMIN_SECONDS, partial(self._clients.failed, doing)) as admin:
-            found = admin.metadata()
+        found = _metadata(self._clients)
         partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
         return len({*found.brokers, *(id_ for each in partitions for id_ in each.replicas)})
 
@@ -394,12 +392,17 @@ def configuration(clients: Clients, topic: str) -> dict[str, str]:
             return {}
 
 
+def _metadata(clients: Clients) -> ClusterMetadata:
+    """Return the brokers and topics. Errors: `SinkError`."""
+    failed = partial(clients.failed, "the brokers of the sink do not answer")
+    with clients.asked(ADMIN_SECONDS, failed) as admin:
+        return admin.metadata()
+
+
 def check_topic(clients: Clients, topic: str, form: RecordFormat) -> None:
     """Refuse a topic that cannot take the records of a format. Errors: `SinkError`."""
     if described(clients, topic, "Write") is None:
-        known = [
-            name for name in clients.admin().list_topics(timeout=ADMIN_SECONDS).topics if name[:2] != "__"
-        ]
+        known = [name for name in _metadata(clients).topics if name[:2] != "__"]
         near = nearest(topic, known)
         raise SinkError(f"topic {topic!r} does not exist; create it first{near and '; ' + near}")
     config = configuration(clients, topic)

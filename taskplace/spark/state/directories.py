@@ -104,7 +104,7 @@ class _Probe:
 
     def __init__(self, path: Path, what: str, needed: str) -> None:
         self._what, self._needed = what, needed
-        self._folder = next(folder for folder in (path, *path.parents) if folder.exists())
+        self._folder = next(folder for folder in (path, *path.parents) if _exists(folder))
         self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
         self._tried = "create a directory"
 
@@ -141,3 +141,11 @@ class _Probe:
 def reason(error: OSError | lmdb.Error) -> str:
     """Return the system's text for an error, without the file name of the trial."""
     return getattr(error, "strerror", None) or str(error)
+
+
+def _exists(folder: Path) -> bool:
+    """Return whether a directory is there. An unreadable one counts: the trial fails in it, with a clear error."""
+    try:
+        return folder.exists()
+    except OSError:
+        return True

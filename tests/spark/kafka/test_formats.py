@@ -256,6 +256,13 @@ def test_the_column_of_a_record_has_no_name():
         Avro(FLIGHT, column="a")
 
 
+def test_a_record_that_may_be_null_is_a_column():
+    optional = ["null", record(a="int")]
+    assert pa.types.is_struct(Avro(optional, column="x").columns.field("x").type)
+    with pytest.raises(InputError, match=r"Avro.column: found nothing, expected a name of a column"):
+        Avro(optional)
+
+
 # --------------------------------------------------------------------------------------- raw
 
 

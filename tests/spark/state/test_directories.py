@@ -163,6 +163,23 @@ def no_map(*_: object, **__: object) -> None:
     raise lmdb.Error("mmap: No such device")
 
 
+def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch):
+    """As one below a directory that only another user may pass; root may pass any."""
+    look = Path.exists
+    hidden = tmp_path / "of-another" / "checkpoint"
+
+    def exists(self: Path) -> bool:
+        if self == hidden:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(self)
+
+    monkeypatch.setattr(Path, "exists", exists)
+    with pytest.raises(
+        InputError, match=rf"checkpoint: found '{hidden}, where this failed: create a directory"
+    ):
+        check_commits(hidden, "checkpoint")
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "fake", "message"),
     [
