@@ -44,8 +44,6 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("name", *VERBS, *NODE),
 }
 TOPOLOGY = ("name", *SECTIONS)
-#: The fields whose values are mappings, or lists of them.
-NESTED = ("options", "schema", "key", "stores")
 
 
 #: By call, the names of its parameters, which are no options.

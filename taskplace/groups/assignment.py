@@ -170,7 +170,8 @@ def make(s: Subscriptions, goal: Ints, assignor: str, wait: Ints | None = None) 
     """
     c = s.columns
     placed = np.flatnonzero(goal >= 0)
-    wanted = np.asarray(c.subscribed.any(axis=1))[c.topic]
+    read = np.asarray(c.subscribed.any(axis=1))
+    wanted = read[c.topic]
     if (wanted != (goal >= 0)).any() or not c.subscribed[c.topic[placed], goal[placed]].all():
         raise InvalidPlan(f"{assignor}: a partition goes to nobody, or to a member that does not subscribe")
     now = goal
@@ -190,7 +191,7 @@ def make(s: Subscriptions, goal: Ints, assignor: str, wait: Ints | None = None) 
     return PartitionAssignment(
         held_by(c, now),
         assignor,
-        unassigned=tuple(c.topics[t] for t in np.flatnonzero(~c.subscribed.any(axis=1)).tolist()),
+        unassigned=tuple(c.topics[t] for t in np.flatnonzero(~read).tolist()),
         balance_score=balance_score(np.bincount(goal[placed], minlength=c.m)),
         moved=int(had.sum()) - preserved,
         preserved=preserved,

@@ -71,8 +71,9 @@ class Consumer:
         """Return what a sticky consumer sends of its partitions, in the form of Kafka's Java client."""
         if self._owned is None:
             return None
-        out = struct.pack(">i", len(self._held()))
-        for topic, numbers in self._held():
+        held = by_topic(self._owned)
+        out = struct.pack(">i", len(held))
+        for topic, numbers in held.items():
             name = topic.encode()
             out += struct.pack(f">h{len(name)}si{len(numbers)}i", len(name), name, len(numbers), *numbers)
         return out + struct.pack(">i", self._generation)

@@ -34,11 +34,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, TypeAlias
 
-from msgspec import Meta
 from msgspec.structs import replace
 
 from taskplace import validation
 from taskplace.groups.messages import (
+    MOST_32,
     Ack,
     Code,
     Heartbeat,
@@ -47,6 +47,7 @@ from taskplace.groups.messages import (
     Joined,
     Leave,
     Mode,
+    Positive32,
     Request,
     Response,
     Role,
@@ -64,9 +65,6 @@ Replies: TypeAlias = list[tuple[str, Response]]  # address, message
 _JUMP, _LATEST = 2**32, 2**52
 _CLOSED = "the group is closed on this coordinator"
 
-_MOST = 2**31 - 1
-_Positive = Annotated[int, Meta(ge=1, le=_MOST)]
-
 
 class CoordinatorSettings(Configuration, frozen=True, kw_only=True):
     """The settings of a coordinator: Kafka's keys and defaults, times in milliseconds.
@@ -78,9 +76,9 @@ did you mean 'group.max.size'?
     """
 
     group_initial_rebalance_delay_ms: Annotated[Int32, about("wait for more first members")] = 3000
-    group_min_session_timeout_ms: Annotated[_Positive, about("smallest session of a member")] = 6000
-    group_max_session_timeout_ms: Annotated[_Positive, about("largest session of a member")] = 1800000
-    group_max_size: Annotated[_Positive, about("most members")] = _MOST
+    group_min_session_timeout_ms: Annotated[Positive32, about("smallest session of a member")] = 6000
+    group_max_session_timeout_ms: Annotated[Positive32, about("largest session of a member")] = 1800000
+    group_max_size: Annotated[Positive32, about("most members")] = MOST_32
 
     def _agree(self, path: str) -> None:
         least = self.group_min_session_timeout_ms
@@ -208,7 +206,6 @@ class Group:
         self.state = GroupState.EMPTY
         self.outcome: Joined | None = None
         self.seats: dict[str, Seat] = {}
-        self._mode = Mode.EVERY
         self._states: dict[str, bytes] = {}
         self._scope = (Mode.EVERY, "")
         self._by_id: dict[str, str] = {}
@@ -429,9 +426,9 @@ class Group:
         self._resumed, self._resumed_at = False, None
         self.generation += 1
         protocol = choose_protocol([s.pairs for s in self.seats.values()], self.name)
-        self._mode, self._states = self._scope[0], {}
+        self._states = {}
         members = {name: self.seats[name].metadata(protocol) for name in sorted(self.seats)}
-        single = self._mode is Mode.SINGLE
+        single = self._scope[0] is Mode.SINGLE
         # A member with the newest version can read all metadata. The latest to join is the least likely to have gone.
         leader = max(self._waiting(), key=lambda s: (s.request.newest, s.order, s.name))
         self.outcome = Joined(
@@ -490,11 +487,11 @@ class Group:
             seat.waiting = False
         return [self._outcome_of(seat, role) for seat in seats]
 
-    def _outcome_of(self, seat: Seat, role: Role = Role.MEMBER) -> tuple[str, Response]:
+    def _outcome_of(self, seat: Seat, role: Role) -> tuple[str, Response]:
         """Return the outcome for a member: all metadata for the mode EVERY or the leader, the state of a `MEMBER`."""
         if self.outcome is None:
             return _error(seat, Code.REBALANCE_IN_PROGRESS)
-        listed = self._mode is Mode.EVERY or role is Role.LEADER
+        listed = not self.outcome.leader or role is Role.LEADER
         return seat.address, replace(
             self.outcome,
             member_id=seat.request.member_id,

@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Any, Protocol
 
-from msgspec import Meta
 from msgspec.structs import replace
 
 from taskplace import validation
@@ -51,6 +50,7 @@ from taskplace.groups.messages import (
     Leave,
     Mode,
     Offer,
+    Positive32,
     Request,
     Response,
     Role,
@@ -61,9 +61,6 @@ from taskplace.model.keys import Configuration, about
 log = logging.getLogger(__name__)
 
 _REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
-
-
-_Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
 
 class MemberSettings(Configuration, frozen=True, kw_only=True):
@@ -78,14 +75,15 @@ class MemberSettings(Configuration, frozen=True, kw_only=True):
 at most 5000
     """
 
-    session_timeout_ms: Annotated[_Positive, about("a silent member is removed after this long")] = 45000
-    heartbeat_interval_ms: Annotated[_Positive, about("interval of heartbeats and repeated requests")] = 3000
-    max_poll_interval_ms: Annotated[_Positive, about("longest wait for members to rejoin")] = 300000
-    retry_backoff_ms: Annotated[_Positive, about("wait after a disagreement; it doubles each time")] = 100
-    retry_backoff_max_ms: Annotated[_Positive, about("longest wait, plus or minus 20 %, at random")] = 1000
+    session_timeout_ms: Annotated[Positive32, about("a silent member is removed after this long")] = 45000
+    heartbeat_interval_ms: Annotated[Positive32, about("interval of heartbeats and repeated requests")] = 3000
+    max_poll_interval_ms: Annotated[Positive32, about("longest wait for members to rejoin")] = 300000
+    retry_backoff_ms: Annotated[Positive32, about("wait after a disagreement; it doubles each time")] = 100
+    retry_backoff_max_ms: Annotated[Positive32, about("longest wait, plus or minus 20 %, at random")] = 1000
     group_instance_id: Annotated[str, about("name that survives restarts (static membership)")] = ""
     metadata_max_retries: Annotated[
         Int32,
+        Positive32,
         about("disagreements in a row, over two sessions or more, before giving up (not Kafka's)"),
     ] = 10
     metadata_max_age_ms: Annotated[Int32, about("a runner's interval of `refresh`; 0: never")] = 300000

@@ -50,7 +50,9 @@ WORTH_IT = 128  # bytes; shorter bodies are sent uncompressed
 _MAGIC = b"tg"
 
 Number = Annotated[int, Meta(ge=0)]
-Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+MOST_32 = 2**31 - 1
+Int32 = Annotated[int, Meta(ge=0, le=MOST_32)]
+Positive32 = Annotated[int, Meta(ge=1, le=MOST_32)]
 Generation = Annotated[int, Meta(ge=0, le=2**53)]
 
 

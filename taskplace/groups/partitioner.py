@@ -41,7 +41,6 @@ from taskplace.model.keys import Configuration, Count, about
 MOST_BYTES = 2**50
 """The largest record: far more than anybody sends, and thousands of them can be summed in a column."""
 
-_MOST = 2**63 - 1
 _MOST_SUM = 2**62  # of the sizes that are summed in one column
 _KEYLESS = -1  # in place of a partition
 _MASK, _MULTIPLIER, _SEED = 0xFFFFFFFF, 0x5BD1E995, 0x9747B28C  # of murmur2
@@ -276,7 +275,7 @@ class _Turns:
         while at < len(sizes):
             # The record that completes the turn is the first with which the sum reaches the credit.
             partition = self.current
-            reached = min(before + self._credit[partition], _MOST)
+            reached = min(before + self._credit[partition], validation.MOST)
             end = min(int(np.searchsorted(total, reached, side="left")) + 1, len(sizes))
             chosen[at:end] = partition
             self._credit[partition] -= int(total[end - 1]) - before

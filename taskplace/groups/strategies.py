@@ -134,7 +134,6 @@ class Strategy(PartitionAssigner):
         self,
         assignor: str = "fair_sticky",
         *,
-        version: int = 0,
         racks: bool = False,
         replicas: int = 0,
         seed: int = 0,
@@ -147,7 +146,6 @@ class Strategy(PartitionAssigner):
         self.replicas = replicas
         self.seed = seed
         self.replicates = replicas > 0
-        self.version = version
         self.looks_at_leaders = racks
         self.remembers = assignor in ("fair_sticky", "sticky_fair", "copartitioned")
 

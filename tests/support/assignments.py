@@ -1,4 +1,4 @@
-"""Checks every invariant of a partition assignment. Tests and the command line run it."""
+"""Checks every invariant of a partition assignment. Tests run it."""
 
 from __future__ import annotations
 

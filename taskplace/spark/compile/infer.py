@@ -336,8 +336,7 @@ def _merge(node: Node, inputs: _Inputs) -> Facts:
     columns = None
     if known := {parent: facts.columns for parent, facts in by_parent.items() if facts.columns is not None}:
         schemas = [(parent, pa.schema(list(each.items()))) for parent, each in known.items()]
-        whole = united(schemas, f"node {node.name!r}")
-        columns = dict(zip(whole.names, whole.types, strict=True))
+        columns = united(schemas, f"node {node.name!r}")
     return Facts(
         columns=columns,
         times=times.merged(dict(zip(node.parents, _times_of(inputs), strict=True)), node.name),

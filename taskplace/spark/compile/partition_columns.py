@@ -42,6 +42,7 @@ from taskplace.spark.versions import from_arrow_schema
 from taskplace.spark.worker.hashing import known_partitioner
 from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic
 from taskplace.spark.worker.topic_reader import RANGES, TopicReader
+from taskplace.spec.nodes import SourceOptions
 from taskplace.validation import nearest
 from topology import BuiltTopology
 
@@ -167,9 +168,8 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
             )
 
 
-def check_schema(built: BuiltTopology, topic: str, schema: StructType) -> None:
+def check_schema(topic: str, options: SourceOptions, schema: StructType) -> None:
     """Refuse a data frame without the columns that the options of its topic name, or with other types."""
-    options = external_sources(built)[topic].options
     for option, column, kinds, expected in (
         ("partition_column", options.partition_column, _INTEGERS, "an integer column"),
         ("key_bytes", options.key_bytes, (BinaryType, StringType), "a binary or string column"),

@@ -25,7 +25,7 @@ from taskplace.spark.compile.partition_columns import (
     readers,
     row_schemas,
 )
-from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable, source_key
+from taskplace.spark.compile.sources import NOTHING, Fixed, check_sources, hashable
 from taskplace.spark.processors.facts import Facts
 from taskplace.spark.state.environment import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -203,7 +203,7 @@ def _partition(built: BuiltTopology, topic: str, rows: DataFrame) -> Column:
     partitions = built.partitions[topic] or 0
     if (column := partition_columns(built).get(topic)) is not None:
         return partition_of_row(topic, column, partitions).alias(PARTITION)
-    spread = source_key(built, topic) or hashable(topic, rows.schema)
+    spread = external_sources(built)[topic].key or hashable(topic, rows.schema)
     return F.expr(f"pmod(hash({', '.join(map(_quoted, spread))}), {partitions}) AS {PARTITION}")
 
 

@@ -66,24 +66,19 @@ def check_sources(
     - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
     - `fixed`: what earlier batches have fixed
     """
-    by_column = partition_columns(built)
+    sources, by_column = external_sources(built), partition_columns(built)
     columns = {}
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
         columns[topic] = {field.name: _passed(topic, field) for field in schema}
-        key = source_key(built, topic)
+        key, options, _ = sources[topic]
         _check_key(topic, key, schema)
-        check_schema(built, topic, schema)
+        check_schema(topic, options, schema)
         if not key and topic not in by_column:
             hashable(topic, schema)
     facts = infer(built, columns, utc=lambda: _is_utc(conf(ZONE)), sinks=fixed.sinks)
     _check_keys(built, facts)
     _check_kept_keys(built, facts, fixed.keys)
-
-
-def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
-    """Return the key of an external source."""
-    return external_sources(built)[topic].key
 
 
 def hashable(topic: str, schema: StructType) -> list[str]:
@@ -101,8 +96,9 @@ def hashable(topic: str, schema: StructType) -> list[str]:
 
 def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[str, list[str]]:
     """Return the types of each source's key columns, as Spark names them. The checkpoint's identity contains them."""
+    sources = external_sources(built)
     return {
-        topic: [schema[column].dataType.simpleString() for column in source_key(built, topic)]
+        topic: [schema[column].dataType.simpleString() for column in sources[topic].key]
         for topic, schema in schemas.items()
     }
 

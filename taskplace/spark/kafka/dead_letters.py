@@ -80,7 +80,7 @@ class DeadLetters:
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
         _check_known(inputs[0])
-        return Facts(columns=dict(zip(DEAD_LETTERS.names, DEAD_LETTERS.types, strict=True)))
+        return Facts(columns=DEAD_LETTERS)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the dead letters."""

@@ -104,12 +104,12 @@ class Decoder:
         if self.tombstone is not None:
             named(self.tombstone, "Decoder.tombstone", "the name of a column")
             fields.append(pa.field(self.tombstone, pa.bool_()))
-        taken = {DEAD_LETTER: "the dead letters"} if self.bad_records == "dead_letters" else {}
+        taken = {DEAD_LETTER} if self.bad_records == "dead_letters" else set()
         for each in fields:
             if each.name.lower() in taken:
                 expected = "each name once, because Spark ignores the case of names"
                 raise InputError("Decoder", found=f"two columns {each.name!r}", expected=expected)
-            taken[each.name.lower()] = each.name
+            taken.add(each.name.lower())
         object.__setattr__(self, "columns", pa.schema(fields))
 
     @property
@@ -165,7 +165,7 @@ class Decoder:
         return pa.table(columns, schema=self.frame_columns)
 
     def check(self, columns: Sequence[str], path: str = "records") -> None:
-        """Refuse records that lack a column. Errors: `InputError` with the nearest name."""
+        """Refuse records that lack a column. Errors: `InputError` with the column that is missing."""
         for name in dict.fromkeys([*NEEDED, *self._included()]):
             if name not in columns:
                 hint = 'set the option "includeHeaders" of Spark\'s Kafka source' if name == "headers" else ""

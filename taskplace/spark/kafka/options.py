@@ -54,15 +54,15 @@ class ClientOptions:
         if not isinstance(given, Mapping):
             raise InputError(self.path, found=type(given).__name__, expected="a mapping of properties")
         meant = [property_of(str(name)) for name in given]
-        for name, value in given.items():
+        for means, (name, value) in zip(meant, given.items(), strict=True):
             at = f"{self.path}.{name}"
             if not isinstance(name, str) or not isinstance(value, str | int | float):
                 raise InputError(at, found=type(value).__name__, expected="a text, a number or true/false")
-            if property_of(name) in (*own, *_SERVERS):
-                hint = "set `servers`" if property_of(name) in _SERVERS else ""
+            if means in (*own, *_SERVERS):
+                hint = "set `servers`" if means in _SERVERS else ""
                 expected = "a property that taskplace does not set itself"
-                raise InputError(at, found=property_of(name), expected=expected, hint=hint)
-            if meant.count(property_of(name)) > 1:
+                raise InputError(at, found=means, expected=expected, hint=hint)
+            if meant.count(means) > 1:
                 raise InputError(at, found="a property given twice", expected="one value")
         self._given: dict[str, Any] = dict(given)
         if servers is not None:

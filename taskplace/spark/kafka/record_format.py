@@ -159,7 +159,7 @@ class RecordFormat:
             values = [None if mark else value for mark, value in zip(marks, values, strict=True)]
         if self.key is None and None in values:
             raise InputError(f"{path}.value", found="a null, which is a tombstone", expected="a key")
-        yield from map(Record, keys, values, self._header_lists(path, rows), self._times(path, rows))
+        yield from map(Record, keys, values, self._header_lists(rows), self._times(path, rows))
 
     def columns_of(self, part: Part, schema: pa.Schema) -> Sequence[str]:
         """Return the columns that a part is made of."""
@@ -191,7 +191,7 @@ class RecordFormat:
             found = str(error) if chosen == "avro" else _cannot(error)  # `avro.encode` shows no value
             raise InputError(path, found=found, expected=_FITS.format(chosen)) from None
 
-    def _header_lists(self, path: str, rows: pa.Table) -> list[list[tuple[str, bytes | None]]]:
+    def _header_lists(self, rows: pa.Table) -> list[list[tuple[str, bytes | None]]]:
         if not self.headers:
             return [[]] * rows.num_rows
         columns = [rows[column].cast(pa.binary()).to_pylist() for _, column in self.headers]

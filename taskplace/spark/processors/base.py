@@ -245,8 +245,7 @@ class PerKey(Keyed):
         The function may read any other columns.
         """
         self._check_key(inputs[0])
-        columns = dict(zip(self._output.names, self._output.types, strict=True))
-        return Facts(columns=columns, states={self.store: State()})
+        return Facts(columns=self._output, states={self.store: State()})
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""

@@ -317,7 +317,7 @@ class SteeredApplication:
     `_stuck` the queries that were logged to keep these executors.
     """
 
-    def __init__(self, bridge: StateBridge, log_event: Callable[[str], None] = log.info) -> None:
+    def __init__(self, bridge: StateBridge, log_event: Callable[[str], None]) -> None:
         self.bridge = bridge
         self.queries = SteeredQueries.of(bridge.app_id)
         self.run_id, self.query_name = bridge.run_id, bridge.name or bridge.id

@@ -34,7 +34,7 @@ class SparkSettings:
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")
 """The line break before a node in a plan's text. Any other line break is in a literal, or in a name made of one."""
-_OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
+_OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)(?:.*?\bnumPartitions = (\d+))?")
 
 
 @dataclass(frozen=True)
@@ -129,24 +129,23 @@ def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[StateOperator,
     )
 
 
-_STATEFUL = re.compile(
-    r"(?P<name>\w+)[^\n]*state info \[.*?\bopId = (?P<id>\d+).*?\bnumPartitions = (?P<partitions>\d+)"
-)
-
-
 def operators_in(plan: str, names: Callable[[int], Iterable[str]]) -> tuple[StateOperator, ...]:
     """Return the operators in the text of a plan, for Spark 3.5, which keeps no metadata of them.
 
     `names`: what is in the directory of an operator's first partition. A store that has a name is a directory there.
 
     >>> operators_in("StateStoreSave [k], state info [ opId = 0, ver = 1, numPartitions = 2]", lambda operator: ())
-    (StateOperator(id=0, name='StateStoreSave', stores=('default',), partitions=2),)
+    (StateOperator(id=0, name='stateStoreSave', stores=('default',), partitions=2),)
     """
-    found = {}
-    for node in _STATEFUL.finditer(plan):
-        number = int(node["id"])
-        stores = [name for name in names(number) if re.match(r"(left|right)-", name)] or ["default"]
-        found[number] = StateOperator(number, node["name"], tuple(sorted(stores)), int(node["partitions"]))
+    found: dict[int, StateOperator] = {}
+    for line in _BREAK.split(plan):
+        node, operator = _NODE.match(line), _OPERATOR.search(line)
+        if node and operator and int(operator[1]) not in found:  # an aggregation is two nodes with one id
+            number, name = int(operator[1]), node["name"]
+            stores = [name for name in names(number) if re.match(r"(left|right)-", name)] or ["default"]
+            found[number] = StateOperator(
+                number, name[0].lower() + name[1:], tuple(sorted(stores)), int(operator[2])
+            )
     return tuple(found[number] for number in sorted(found))
 
 
