@@ -134,7 +134,10 @@ def _ends(servers: str, topic: str, *, committed: bool = False) -> dict[int, int
     """Return the end of each partition: of all records, or of those that are committed."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 3})
     ask = questions.Admin(admin, SECONDS)
-    return ask.offsets(topic, range(ask.describe(topic).partitions), committed=committed)
+    found = ask.metadata().topics.get(topic)
+    if found is None:
+        raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    return ask.offsets(topic, found.partitions, committed=committed)
 
 
 def _produce(producer: Producer, topic: str, record: Record) -> None:

@@ -237,7 +237,9 @@ def _rule(kind: pa.DataType) -> _Kind:
 def _is_taken(value: Any, kind: pa.DataType, rule: _Kind) -> bool:
     if not isinstance(value, rule.takes) or isinstance(value, rule.but):
         return False
-    exponent = value.as_tuple().exponent if isinstance(value, Decimal) else 0
+    if not (T.is_decimal(kind) and isinstance(value, Decimal)):
+        return True
+    exponent = value.as_tuple().exponent
     # Arrow reads beyond its table of powers for a far exponent, and the process ends.
     return isinstance(exponent, int) and (not exponent or -exponent - kind.scale <= _POWERS[kind.bit_width])
 

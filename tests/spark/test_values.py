@@ -92,6 +92,8 @@ FAR = ["1e-999999999", "0e-999999999", "1e999999999", "1e-80", "Infinity", "sNaN
         ("duration[us]", pd.Timedelta(1, "ns")),
         ("string", 5),
         ("bool", 1),
+        ("bool", Decimal("0.5")),
+        ("string", Decimal("1e-999999999")),
     ],
     ids=str,
 )  # fmt: skip
