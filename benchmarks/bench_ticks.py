@@ -15,7 +15,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def main() -> None:
     args = parser.parse_args()
     batches = 3 if args.quick else args.batches
     out = Out(args, "what ticks cost a batch")
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    at = datetime(2026, 1, 1, tzinfo=timezone.utc)
     table = pa.table(
         {
             "key": [f"key-{i % KEYS}" for i in range(ROWS)],

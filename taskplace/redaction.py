@@ -12,8 +12,14 @@ Non-goals: secrets whose names do not show it; Spark's own log (see `spark.redac
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
+
+if sys.version_info < (3, 11):
+    import regex
+else:
+    regex = re
 
 HIDDEN = "(hidden)"
 _LONG = ("password", "passwd", "passphrase", "secret", "jaas", "credential", "apikey")
@@ -44,7 +50,7 @@ _VALUE = (
 #: The forms in which secrets stand in a text, in the order in which they are looked for. What follows a form's first
 #: group is hidden. Each begins at the beginning of a word, and never gives back what it took: linear in the length.
 SHAPES: Mapping[str, re.Pattern[str]] = {
-    name: re.compile(pattern, re.IGNORECASE)
+    name: regex.compile(pattern, re.IGNORECASE)
     for name, pattern in {
         "private key": r"(-----BEGIN (?:\w+ ){0,3}PRIVATE KEY(?: BLOCK)?-----)(?s:.)*?(?=-----END|\Z)",
         "URI": r"""((?<!\w)\w++://[^/\s:@"']*+:)[^\s"'<>]++""",

@@ -58,7 +58,7 @@ class Record(NamedTuple):
 def hour_key(origin: str, hour: dt.datetime) -> bytes:
     """Return the key of an airport's hour.
 
-    >>> hour_key("JFK", dt.datetime(2013, 1, 1, 10, tzinfo=dt.UTC))
+    >>> hour_key("JFK", dt.datetime(2013, 1, 1, 10, tzinfo=dt.timezone.utc))
     b'{"origin":"JFK","time_hour":"2013-01-01T10:00:00Z"}'
     """
     return msgspec.json.encode({"origin": origin, "time_hour": hour})

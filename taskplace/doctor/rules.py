@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from taskplace.spec.paths import local_path
 from taskplace.wording import count, lasting
 
 
-class Severity(StrEnum):
+class Severity(str, Enum):
     """How bad a finding is, worst first.
 
     - `error`: the stream does not start, or its answers are in danger
@@ -37,6 +37,8 @@ class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     ADVICE = "advice"
+
+    __str__ = str.__str__
 
 
 class Finding(Struct, frozen=True, kw_only=True):

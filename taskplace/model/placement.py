@@ -11,9 +11,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import Self
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem_columns import Bools, Columns, Ints

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from types import TracebackType
 
 import msgspec
@@ -23,7 +23,7 @@ import msgspec
 
 def now() -> datetime:
     """Return the time in UTC, in whole milliseconds."""
-    at = datetime.now(UTC)
+    at = datetime.now(timezone.utc)
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 
 

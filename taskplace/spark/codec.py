@@ -14,9 +14,10 @@ import stat
 from abc import ABC
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from typing_extensions import Self
 
 from taskplace.errors import CheckpointError
 from topology.tasks import TaskId

@@ -18,9 +18,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
+from typing_extensions import Unpack
 
 from taskplace import validation
 from taskplace.errors import InputError, TaskplaceError

@@ -12,7 +12,6 @@ Properties:
 from __future__ import annotations
 
 import logging
-import operator
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -78,7 +77,7 @@ class Sending:
         if len(pickled) <= self._large:
             return function, None
         sent = Sent(self._sc, pickled)
-        return sent.to(operator.call), sent
+        return sent.to(_call), sent
 
     def close(self) -> None:
         """Destroy all kept values. A later `keep` sends its value again."""
@@ -90,6 +89,10 @@ class Sending:
 
 def _pickled(value: object) -> bytes:
     return bytes(CloudPickleSerializer().dumps(value))
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
 
 
 def _called(function: Callable[..., Any], sent: Broadcast[bytes], *args: Any) -> Any:

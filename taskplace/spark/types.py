@@ -79,7 +79,7 @@ _RARE_PAIRS = (("string", "collate"), ("timestamp", "with"), ("timestamp", "with
 _FOLLOWS = ("not", "null", "comment", "default", "generated", "collate", "with", "without")
 #: Names in backticks, texts in quotes, signs, words. In a word of Arrow's, more may follow: `timestamp[us, tz=UTC]`.
 _WORD = re.compile(
-    r"""\s*+(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"\[]+(?:\[[^\]]*\])?|\S)"""
+    r"""\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"\[]+(?:\[[^\]]*\])?|\S)"""
 )
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 #: The key in the metadata of a struct's field that marks the struct as a value of Spark's: a variant, a geometry.

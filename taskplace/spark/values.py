@@ -253,5 +253,7 @@ def _made(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def _same(value: Any, found: Any, kind: pa.DataType) -> bool:
     """Return whether a column gave a value back. A float may be the nearest one."""
     if T.is_timestamp(kind) and kind.tz is not None:
-        value = (value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value).astimezone(dt.UTC)
+        value = (value.replace(tzinfo=dt.timezone.utc) if value.tzinfo is None else value).astimezone(
+            dt.timezone.utc
+        )
     return isinstance(value, float | np.floating) or bool(found == value)

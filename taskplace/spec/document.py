@@ -255,7 +255,7 @@ def _without_secret(text: str) -> str:
     """Return an override that has no key or no `=`, without a secret's value: `password x`."""
     if not may_be_secret(text):
         return text
-    name, rest = re.fullmatch(r"([\w.\-]*+)(.*+)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    name, rest = re.fullmatch(r"([\w.\-]*)(.*)", text, re.DOTALL).groups()  # type: ignore[union-attr]
     return f"{name} {HIDDEN}" if rest and may_be_secret(name) else HIDDEN if rest else name
 
 

@@ -16,9 +16,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
 
 from msgspec.structs import replace as replace_fields
+from typing_extensions import assert_never
 
 from taskplace.record.events import (
     BatchDone,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
@@ -68,7 +68,7 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
     in_force: Mapping[str, Roles] = {}
     followup = False
     for k, one in enumerate(trajectory.rounds):
-        at, plan = datetime.fromtimestamp(one.time_ms / 1000, UTC), one.plan
+        at, plan = datetime.fromtimestamp(one.time_ms / 1000, timezone.utc), one.plan
         for event in one.events:
             if event.kind in LOSSES:
                 yield ExecutorLost(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -200,5 +201,6 @@ class Publisher:
                     f"sink {name!r} failed; nothing is lost: repair the target and restart"
                 )
                 log.error("%s (%s)", pending, shown_error(error))
-                error.add_note(pending)
+                if sys.version_info >= (3, 11):
+                    error.add_note(pending)
                 raise

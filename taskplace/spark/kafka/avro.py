@@ -47,7 +47,7 @@ _PLAIN: Mapping[str, pa.DataType] = {
     "enum": pa.string(),
     "fixed": pa.binary(),
 }
-_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_BEGIN = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _LOCAL = _BEGIN.replace(tzinfo=None)
 #: The logical types of times, their first value, and the unit of what is added to it.
 _TIMES: Mapping[str, tuple[pa.DataType, Any, str]] = {

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ from taskplace.spark.worker.external import DEAD_LETTER
 PREFIX = "taskplace.errors."
 _ABOUT = ("reason", "topic", "partition", "offset", "timestamp")
 _VALUE = Part(columns=("value",), single=True, format="raw")
-_BEGIN, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_BEGIN, _MILLISECOND = datetime(1970, 1, 1, tzinfo=timezone.utc), timedelta(milliseconds=1)
 
 
 class GoodRecords:

@@ -32,10 +32,11 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception
 from types import MappingProxyType
-from typing import Annotated, Any, NotRequired, Protocol, TypedDict
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import pyarrow as pa
+from typing_extensions import NotRequired, TypedDict
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.avro import (

@@ -356,7 +356,8 @@ def _position(starting: object) -> str | int:
     if starting in ("earliest", "latest"):
         return str(starting)
     with suppress(ValueError, OverflowError):
-        at = starting if isinstance(starting, datetime) else datetime.fromisoformat(str(starting))
+        text = str(starting).replace("Z", "+00:00")  # Python 3.10 does not know the Z
+        at = starting if isinstance(starting, datetime) else datetime.fromisoformat(text)
         if at.tzinfo is not None and (time_ms := round(at.timestamp() * 1000)) >= 0:
             return time_ms
     expected = "'earliest', 'latest', or a time with its zone, such as '2026-01-31T00:00:00Z'"

@@ -24,7 +24,7 @@ Removals go through the changelog like any other change: the active copy decides
 from __future__ import annotations
 
 import hashlib
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import numpy.typing as npt
@@ -71,9 +71,9 @@ def as_datetime(micros: int | None) -> datetime | None:
     if micros is None:
         return None
     try:
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=micros)
     except OverflowError:
-        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
+        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=timezone.utc)
 
 
 def check_time(kind: pa.DataType, path: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -11,13 +11,15 @@ from taskplace import validation
 from taskplace.model.keys import AboveZero, Configuration, Positive, about
 
 
-class LoadBy(StrEnum):
+class LoadBy(str, Enum):
     """What makes a task heavy: its run time, its input rows, the bytes of its state, or nothing."""
 
     TASK_TIME = "task.time"
     ROWS = "rows"
     STATE_SIZE = "state.size"
     EVEN = "even"
+
+    __str__ = str.__str__
 
 
 class SteeringConfig(Configuration, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from enum import Enum
 
 from taskplace.model.plan import Move
 from taskplace.rebalance.triggers import Trigger
@@ -89,7 +89,7 @@ def not_empty(kept: Mapping[str, tuple[str, ...]]) -> list[str]:
     return [f"{name} is not empty: {reason}" for name, reasons in kept.items() for reason in reasons]
 
 
-class SteeringPhase(StrEnum):
+class SteeringPhase(str, Enum):
     """The phase of a handle."""
 
     WAITING = "waiting for the first batch"
@@ -98,6 +98,8 @@ class SteeringPhase(StrEnum):
     NOTHING_TO_STEER = "nothing to steer"
     STOPPED = "stopped"
     ENDED = "ended"
+
+    __str__ = str.__str__
 
     @property
     def over(self) -> bool:
