@@ -317,6 +317,7 @@ def test_no_command_shows_a_secret_of_a_file(tmp_path, monkeypatch, capsys):
 
 def test_an_error_of_any_kind_is_printed_without_secrets(monkeypatch, capsys):
     said = f"broker: AccountKey={SECRET}"
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     for error in (TopologyError(said), SinkError(said), OSError(5, "x", f"/a/password={SECRET}")):
         monkeypatch.setattr("taskplace.cli.config.config", Mock(side_effect=error))
         assert main(["config", "x.yaml"]) in (1, 2)
