@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -130,6 +130,36 @@ def _python_path(first: Iterable[str] = ()) -> SparkProperty:
     every = dict.fromkeys([*first, str(Path.cwd()), *filter(None, inherited)])
     why = "executors import modules from the current directory and PYTHONPATH"
     return SparkProperty("spark.executorEnv.PYTHONPATH", os.pathsep.join(every), why=why)
+
+
+def expected_executors(master: str, conf: Mapping[str, str]) -> int:
+    """Return how many executors a session begins with, as far as its configuration tells; 1 where it does not.
+
+    - dynamic allocation: the greatest of its initial and its least number, and of `spark.executor.instances`
+    - otherwise `spark.executor.instances`; without it YARN and Kubernetes start 2
+    - a standalone cluster starts no more than `spark.cores.max` has cores for
+
+    >>> expected_executors("local-cluster[3, 2, 1024]", {}), expected_executors("yarn", {})
+    (3, 2)
+    >>> expected_executors("spark://host:7077", {"spark.cores.max": "12", "spark.executor.cores": "4"})
+    3
+    """
+    if of_local := re.match(r"local(?:-cluster\[\s*(\d+)|\b)", master):
+        return int(of_local[1] or 1)
+
+    def number(name: str) -> int:
+        return int(conf.get(name) or 0)
+
+    wanted = number("spark.executor.instances")
+    if conf.get("spark.dynamicAllocation.enabled", "").strip().lower() == "true":
+        begin = ("minExecutors", "initialExecutors")
+        wanted = max(wanted, *(number(f"spark.dynamicAllocation.{name}") for name in begin))
+    elif master == "yarn" or master.startswith("k8s://"):
+        wanted = wanted or 2
+    cores, of_one = number("spark.cores.max"), number("spark.executor.cores")
+    if master.startswith("spark://") and cores and of_one:
+        wanted = min(wanted or cores, cores // of_one)
+    return max(wanted, 1)
 
 
 def installed() -> str:

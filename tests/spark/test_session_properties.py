@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 
-from taskplace.spark import session_properties
+import pytest
+
+from taskplace.spark import session_conf, session_properties
 from tests.support.pages import ROOT
 
 PRINT = "import taskplace.spark; print(taskplace.spark.session_properties()['spark.executorEnv.PYTHONPATH'])"
@@ -48,3 +50,28 @@ def test_placement_needs_two_more():
     assert found["spark.scheduler.mode"] == "FAIR"
     assert found["spark.shuffle.reduceLocality.enabled"] == "false"
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "expected"),
+    [
+        ("local[4]", {"executor.instances": "3"}, 1),
+        ("local", {}, 1),
+        ("local-cluster[3, 2, 1024]", {"cores.max": "2", "executor.cores": "2"}, 3),
+        ("spark://h:7077", {}, 1),
+        ("spark://h:7077", {"cores.max": "12", "executor.cores": "5"}, 2),
+        ("spark://h:7077", {"cores.max": "12", "executor.cores": "2", "executor.instances": "3"}, 3),
+        ("spark://h:7077", {"cores.max": "4", "executor.cores": "2", "executor.instances": "3"}, 2),
+        ("spark://h:7077", {"cores.max": "12"}, 1),
+        ("yarn", {}, 2),
+        ("yarn", {"executor.instances": "5"}, 5),
+        ("k8s://https://h:443", {}, 2),
+        ("yarn", {"dynamicAllocation.enabled": "true"}, 1),
+        ("yarn", {"dynamicAllocation.enabled": "TRUE", "dynamicAllocation.minExecutors": "4"}, 4),
+        ("yarn", {"dynamicAllocation.enabled": "true", "dynamicAllocation.initialExecutors": "6"}, 6),
+        ("yarn", {"dynamicAllocation.enabled": "false", "dynamicAllocation.minExecutors": "4"}, 2),
+    ],
+)
+def test_the_executors_that_a_configuration_starts(master, conf, expected):
+    given = {f"spark.{name}": value for name, value in conf.items()}
+    assert session_conf.expected_executors(master, given) == expected

@@ -27,7 +27,7 @@ from taskplace.spark.bridge.queries import JVM_ENDED, register_source
 from taskplace.spark.bridge.shuffles import Shuffles
 from taskplace.spark.cluster import DECOMMISSION_POLLS, ArrowInput, Executor, JobLostError
 from taskplace.spark.sending import LARGE, Sending, Sent
-from taskplace.spark.session_conf import LOCALITY_WAIT, SUPPORTED, class_name, supported
+from taskplace.spark.session_conf import LOCALITY_WAIT, SUPPORTED, class_name, expected_executors, supported
 from taskplace.spark.versions import DataSource
 from taskplace.spark.worker.external import with_batches
 
@@ -128,11 +128,8 @@ class Bridge:
         return self._executors.usable()
 
     def expected_executors(self) -> int:
-        """Return the number of executors in the configuration; 1 if it has none."""
-        master = self.sc.master
-        if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,.*\]", master):
-            return int(match[1])
-        return int(self.sc.getConf().get("spark.executor.instances", "1") or "1")
+        """Return the number of executors that the session begins with, as far as its configuration tells."""
+        return expected_executors(self.sc.master, dict(self.sc.getConf().getAll()))
 
     def wait_for_executors(self, seconds: float) -> list[Executor]:
         """See `Cluster.wait_for_executors`."""
