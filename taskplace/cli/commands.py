@@ -130,6 +130,27 @@ def doctor(parser: CommandParser) -> None:
     _output(parser)
 
 
+@command("run", "pack:pack")
+def pack(parser: CommandParser) -> None:
+    """Pack the libraries that executors need, for hosts that do not have them.
+
+    The key `spark.environment` sends the archive to executors; they need a Python of the same version and platform.
+
+    Examples:
+        pack environment.tar.gz    this library, and what its workers import
+        pack environment.tar.gz --with scikit-learn    and what your processors import
+
+    Exit codes:
+        0    written
+
+    JSON: taskplace.pack/1
+    """
+    parser.add_argument("out", metavar="FILE", help="the archive to write, a .tar.gz")
+    more = "also this library and what it requires; may be repeated"
+    parser.add_argument("--with", metavar="NAME", dest="more", action="append", default=[], help=more)
+    _output(parser)
+
+
 # ------------------------------------------------------------------------------------------------ a checkpoint
 
 

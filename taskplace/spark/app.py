@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +26,7 @@ from msgspec.structs import replace
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from taskplace.errors import InputError, TaskplaceError
+from taskplace.errors import ConfigError, InputError, TaskplaceError
 from taskplace.model.work import Work
 from taskplace.record.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
@@ -139,15 +141,33 @@ def session(settings: Settings) -> SparkSession:
 
     Python workers use this interpreter, unless PYSPARK_PYTHON is set. They import modules from the current directory.
     """
+    environment = settings.spark.environment
+    files = [Path(path).expanduser() for path in settings.spark.py_files]
+    sent = {"environment": environment} if environment else {}
+    for key, file in (sent | {f"py.files[{at}]": file for at, file in enumerate(files)}).items():
+        if not Path(file).expanduser().exists():
+            raise ConfigError(f"spark.{key}", found=str(file), expected="a file that exists")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for each in application_properties(settings):  # a later one replaces an earlier one
         builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
+    for path in files:
+        spark.sparkContext.addPyFile(importable(path))
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
     with suppress(AttributeError):  # a server of PySpark's that prints a traceback when the JVM has ended
         spark.sparkContext._accumulatorServer.handle_error = lambda *_: log.debug("PySpark", exc_info=True)
     return spark
+
+
+def importable(path: Path) -> str:
+    """Return a file that Python can import from: a directory as a zip file, and a wheel under that name."""
+    if not path.is_dir() and path.suffix != ".whl":
+        return str(path)
+    made = Path(tempfile.mkdtemp(prefix="taskplace-")) / f"{path.name}.zip"
+    if path.is_dir():
+        return shutil.make_archive(str(made.with_suffix("")), "zip", path.parent, path.name)
+    return shutil.copyfile(path, made).as_posix()
 
 
 def placed_stream(

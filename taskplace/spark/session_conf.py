@@ -32,6 +32,9 @@ WHILE_PLANNING = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
+ARCHIVES = "spark.archives"
+#: The directory beside an executor into which Spark unpacks `spark.environment`.
+ENVIRONMENT = "taskplace-environment"
 LOCALITY_WAIT = "spark.locality.wait"
 #: The rows of an Arrow batch. Set for each batch, from the size of its rows.
 ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -67,6 +70,11 @@ def application_properties(settings: Settings) -> Iterator[SparkProperty]:
     yield from _own()
     for name, value in settings.spark.conf.items():
         yield SparkProperty(name, value, f"spark.conf.{name}")
+    if (archive := settings.spark.environment) is not None:
+        own, path = f"{Path(archive).expanduser().absolute()}#{ENVIRONMENT}", _python_path()
+        for name, value, before in ((ARCHIVES, own, ","), (path.name, ENVIRONMENT, os.pathsep)):
+            others = settings.spark.conf.get(name, path.value if name == path.name else "")
+            yield SparkProperty(name, before.join(filter(None, [value, others])), "spark.environment")
 
 
 def later_properties(settings: Settings) -> Iterator[SparkProperty]:

@@ -82,6 +82,13 @@ def _log_format(value: Any, path: str) -> str | None:
     return None if given == "none" else str(given)
 
 
+def _files(value: Any, path: str) -> tuple[str, ...]:
+    """Return the paths of a list."""
+    if not isinstance(value, list | tuple):
+        raise ConfigError(path, found=value, expected="a list of files on this host")
+    return tuple(read(_File, each, f"{path}[{at}]") for at, each in enumerate(value))
+
+
 _EXECUTOR = f"{MOST_ACTIVE!r} or an executor id"
 _LogFormats = Literal["text", "json", "none"]
 _LogFormat = Annotated[str, Meta(extra={"read": _log_format, "words": words(_LogFormats)})]
@@ -110,6 +117,7 @@ _Master = Annotated[
         extra={"words": "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"},
     ),
 ]
+_Files = Annotated[tuple[str, ...], Meta(extra={"read": _files, "words": "a list of files on this host"})]
 _Name = Annotated[str, Meta(pattern=r"\S", extra={"words": "a name"})]
 # Elsewhere no exclusive create is known to work, and the commit stands on it.
 _CheckpointDir = Annotated[str, _on_this_host("a directory, or a file:// URI, of this host", uri=True)]
@@ -141,6 +149,12 @@ class SparkSettings(Configuration, frozen=True):
     conf: Annotated[SparkOptions, about("properties of Spark, unchanged")] = msgspec.field(
         default_factory=dict
     )
+    py_files: Annotated[
+        _Files, about("modules for executors: `.py`, `.zip` and `.whl` files, and directories of packages")
+    ] = ()
+    environment: Annotated[
+        _File | None, about("libraries for executors: an archive that `taskplace pack` has written")
+    ] = None
     trigger_interval: Annotated[
         DurationAboveZero | None,
         about("run until stopped, with batches at most this often; else until the input ends"),
