@@ -16,7 +16,8 @@ from topology.entry_fields import SECTIONS as TOPOLOGY_SECTIONS
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
 HEAD = """# Configuration
 
-Every key, as the code declares it (`scripts/configuration.py`). A key is one word, with its dots, in a section:
+Every key, as the code declares it (`scripts/configuration.py`). A key is one word, with its dots, in a section. Files
+are YAML 1.2: `yes`, `no`, `on`, `off` and dates are texts.
 
 ```yaml
 application: {id: orders}
@@ -26,8 +27,8 @@ runtime:
   snapshot.interval: 5
 ```
 
-On the command line: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows the values in force, and
-where each comes from. Unknown keys are refused with the nearest known one.
+On the command line: `--set runtime.snapshot.interval=5`. `taskplace config FILE --all` shows the values in force.
+Unknown keys are refused with the nearest known one.
 
 ## Variables of the environment
 
