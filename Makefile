@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-kafka test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants docs screenshots lint setup kafka-up kafka-down java kafka-jars clean distclean
+.PHONY: help run run-kafka run-cluster test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency bench-kafka-streams mutants docs screenshots lint setup kafka-up kafka-down java kafka-jars clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -27,6 +27,9 @@ run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, on
 run-kafka: java kafka-jars $(RUN_KAFKA_STAMP) ## run the main job on Kafka topics, from the start, with a broker of its own
 	@rm -rf var/kafka-flights/checkpoint var/kafka-flights/state
 	@$(BIN)/python -m examples.kafka with $(BIN)/taskplace run conf/kafka-flights.yaml
+
+run-cluster: java $(RUN_STAMP) ## run a part of the main job on a cluster of three hosts, and kill one host
+	@$(BIN)/python -m examples.cluster --set input.files=8
 
 test: java kafka-jars chromium $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
