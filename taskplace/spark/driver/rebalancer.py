@@ -14,9 +14,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
+from msgspec import structs
+
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
 from taskplace.lag.ranking import Seen
+from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance_of
@@ -76,6 +79,21 @@ def _role(task: TaskId, roles: Roles) -> WarmupState:
     return "active" if task in roles.active else "standby" if task in roles.standby else "ended"
 
 
+def spread(config: PlacementConfig, hosts: Sequence[str]) -> PlacementConfig:
+    """Return the configuration that also keeps standbys on other hosts; `hosts`: that of each executor.
+
+    Executors of one host fail together. So if there are several hosts, and several executors on one of them, the tag
+    `host` counts without being named in `rack.aware.assignment.tags`.
+
+    >>> spread(PlacementConfig(rack_aware_assignment_tags=("zone",)), ["a", "a", "b"]).rack_aware_assignment_tags
+    ('zone', 'host')
+    """
+    tags = config.rack_aware_assignment_tags
+    if not 1 < len(set(hosts)) < len(hosts) or "host" in tags:
+        return config
+    return structs.replace(config, rack_aware_assignment_tags=(*tags, "host"))
+
+
 class Rebalancer:
     """Plans for one placed stream from `state`, and answers questions about the plan in force.
 
@@ -90,6 +108,7 @@ class Rebalancer:
         self.lock = threading.RLock()
         self.bridge, self.journal, self.reporter = bridge, journal, reporter
         generation = journal.last.generation if journal.last else 0
+        self._config = definition.config
         self.loop = RebalanceLoop(definition.config, generation=generation)
         self.stats, self.events = Stats(totals=Totals.of(journal.last)), EventLog()
         self._running, self._ended = False, float("-inf")
@@ -220,6 +239,7 @@ class Rebalancer:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
             start, before = time.perf_counter(), self.state.assignment
+            self.loop.config = spread(self._config, [m.executor.host for m in self.state.members.values()])
             decision = self.loop.rebalance_if_needed(
                 self._measured(), self.state.instances(), because=because, lags=self.state.lags
             )
