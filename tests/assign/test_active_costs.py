@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -38,7 +37,7 @@ def _problem(n: int, m: int, traffic: int | None, move: int | None) -> Problem:
 
 
 @pytest.mark.parametrize(("traffic", "move"), [(1_000_000, 1), (1_000_000, 999_999), (1, 1_000_000)])
-def test_the_dearest_prices_are_placed_like_small_ones_in_proportion(traffic: int, move: int) -> None:
+def test_the_dearest_prices_are_placed_like_small_ones_in_proportion(traffic, move):
     small = taskplace.plan(_problem(600, 6, *((10, 1) if traffic > move else (1, 10))))
     dear = taskplace.plan(_problem(600, 6, traffic, move))
     if move in (1, 1_000_000):
@@ -46,7 +45,7 @@ def test_the_dearest_prices_are_placed_like_small_ones_in_proportion(traffic: in
     assert not dear.warnings
 
 
-def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch):
     fine = taskplace.plan(_problem(90, 5, None, None))
     monkeypatch.setattr("taskplace.assign.active.cost_budget", lambda nodes: 4 * 91 * 40)
     coarse = taskplace.plan(_problem(90, 5, None, None))
@@ -55,7 +54,7 @@ def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest
     assert ActiveCosts(c, 90, 100, share=21).fits
 
 
-def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch):
     for where in ("active", "rack_actives"):
         monkeypatch.setattr(f"taskplace.assign.{where}.cost_budget", lambda nodes: 364 * 1000)
     with pytest.raises(ConfigError, match=r"traffic_cost: found 5000, expected at most 999 for 90 tasks"):
@@ -63,7 +62,7 @@ def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch: 
     assert taskplace.plan(_problem(90, 5, 999, 1)).assignment
 
 
-def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest() -> None:
+def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest():
     problem = {
         "config": {"rack.aware.assignment.tags": ["zon"], "num.standby.replicas": 1},
         "tasks": [{"id": f"0_{q}"} for q in range(4)],
@@ -77,8 +76,8 @@ def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest() -> None:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_there(
-    data: st.DataObject,
-) -> None:
+    data,
+):
     """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves.
 
     With balance_subtopology, stateless tasks are level by themselves and per subtopology, if any placement has that.
@@ -119,7 +118,7 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
     busy = np.bincount([where[t.id] for t in problem.tasks if t.stateful], minlength=len(names))
     low, high = level_loads(len(tasks), len(tasks), busy, room)
 
-    def price(places: Sequence[int]) -> int:
+    def price(places):
         total = 0
         for t, k in zip(free, places, strict=True):
             i = problem.instances[k]
@@ -127,11 +126,11 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
             total += costs[1] * (owner[t.id] not in ("", i.id))
         return total
 
-    def level(places: Sequence[int]) -> bool:
+    def level(places):
         load = busy + np.bincount(list(places), minlength=len(names))
         return bool(((low <= load) & (load <= high)).all())
 
-    def alike(places: Sequence[int]) -> bool:
+    def alike(places):
         for s in (None, 0, 1):
             counts = np.zeros(len(names), np.int64)
             np.add.at(
@@ -154,7 +153,7 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
     assert taskplace.plan(Problem(tasks, now, config)).stable
 
 
-def test_coarse_levels_each_outweigh_the_lower_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coarse_levels_each_outweigh_the_lower_ones(monkeypatch):
     """A new copy costs more than a copy that has not begun to warm up, a move more than both for all tasks."""
     c = _problem(40, 4, 1, 1).columns
     for budget, fits in ((4 * 41, True), (4 * 41 - 1, False)):

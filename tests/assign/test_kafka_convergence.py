@@ -101,9 +101,7 @@ def at_rest(answer: Answer, standbys: int) -> bool:
     [(1, 1, 1, "none", 0), (7, 11, 1, "add", 11 // 2 + 1), (11, 13, 7, "drop", 13 // 2 + 2)],
     ids=["static", "a client joins", "a client leaves"],
 )
-def test_convergence(
-    stateless: int, stateful: int, clients: int, change: str, limit: int, strategy: str
-) -> None:
+def test_convergence(stateless, stateful, clients, change, limit, strategy):
     config = PlacementConfig(
         acceptable_recovery_lag=100, max_warmup_replicas=2, rack_aware_assignment_strategy=strategy
     )
@@ -117,7 +115,7 @@ def test_convergence(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(RANDOM_SCENARIOS))
-def test_random_perturbations_converge(seed: int, strategy: str) -> None:
+def test_random_perturbations_converge(seed, strategy):
     rng = random.Random(seed)
     clients, stateless, stateful = (rng.randint(1, 10) for _ in range(3))
     standbys = rng.randint(0, clients)
@@ -172,7 +170,7 @@ def random_problem(seed: int, standbys: int, strategy: str, **more: Any) -> Prob
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input(seed: int, strategy: str) -> None:
+def test_random_input(seed, strategy):
     problem = random_problem(seed, 3, strategy)
     answer = Answer(problem, taskplace.check(problem, taskplace.plan(problem)), strategy)
     assert valid(3)(answer)
@@ -181,7 +179,7 @@ def test_random_input(seed: int, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input_without_traffic_costs(seed: int) -> None:
+def test_random_input_without_traffic_costs(seed):
     """Where a read across racks costs nothing, no strategy has a reason to spread subtopologies less evenly."""
     free = {"rack_aware_assignment_traffic_cost": 0, "rack_aware_assignment_non_overlap_cost": 10}
     plain, near, even = (random_problem(seed, 1, s, **free) for s in STRATEGIES)
@@ -197,7 +195,7 @@ def test_random_input_without_traffic_costs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input_sticky(seed: int) -> None:
+def test_random_input_sticky(seed):
     problem = random_problem(seed, 1, "none", task_assignor_class="sticky")
     answer = Answer(problem, taskplace.check(problem, taskplace.plan(problem)), "none")
     assert valid(1)(answer)

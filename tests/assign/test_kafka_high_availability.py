@@ -164,5 +164,5 @@ HIGH_AVAILABILITY = (
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @cases(HIGH_AVAILABILITY)
-def test_high_availability(case: Case, strategy: str) -> None:
+def test_high_availability(case, strategy):
     case.verdict(strategy)

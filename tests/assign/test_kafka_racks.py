@@ -38,7 +38,7 @@ def _problem(tasks: Sequence[str], held: Held, stateful: bool = True, **config: 
         tags = {"rack": f"rack{RACK_OF[name]}"}
         lags = dict.fromkeys((*roles[0], *roles[1]), 0) if stateful else {}
         instances.append(Instance(name, tags=tags, active=roles[0], standby=roles[1], lags=lags))
-    return Problem(made, instances, PlacementConfig(**config))  # type: ignore[arg-type]
+    return Problem(made, instances, PlacementConfig(**config))
 
 
 def _actives(problem: Problem) -> tuple[dict[str, set[str]], int]:
@@ -49,7 +49,7 @@ def _actives(problem: Problem) -> tuple[dict[str, set[str]], int]:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_moves_save_two_reads(strategy: str) -> None:
+def test_two_moves_save_two_reads(strategy):
     """0_0 is near p1 and p2, 1_0 near p1 and p3: a cost of 20 becomes one of 2."""
     held: Held = {"p1": ((), ()), "p2": (["1_0"], ()), "p3": (["0_0"], ())}
     problem = _problem(["0_0", "1_0"], held, rack_aware_assignment_strategy=strategy)
@@ -61,7 +61,7 @@ def test_two_moves_save_two_reads(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_balance_comes_before_traffic(strategy: str) -> None:
+def test_balance_comes_before_traffic(strategy):
     """All three tasks are near p2, none is near p5; one of them runs on p5 all the same, at a cost of 10."""
     held: Held = {"p2": (["0_0", "1_1"], ()), "p5": (["0_1"], ())}
     placed, reads = _actives(_problem(["0_0", "0_1", "1_1"], held, rack_aware_assignment_strategy=strategy))
@@ -69,7 +69,7 @@ def test_balance_comes_before_traffic(strategy: str) -> None:
     assert placed == {"p2": {"0_0", "1_1"}, "p5": {"0_1"}}
 
 
-def test_an_unbalanced_assignment_is_balanced_here() -> None:
+def test_an_unbalanced_assignment_is_balanced_here():
     """p1 has nothing and p2 two tasks: Kafka's optimisation keeps these numbers, here each gets its share."""
     held: Held = {"p1": ((), ()), "p2": (["0_1", "1_0"], ()), "p3": (["0_0"], ())}
     placed, reads = _actives(
@@ -80,7 +80,7 @@ def test_an_unbalanced_assignment_is_balanced_here() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_without_a_price_of_traffic_everything_stays(strategy: str) -> None:
+def test_without_a_price_of_traffic_everything_stays(strategy):
     held: Held = {"p1": (["0_1"], ["0_0"]), "p2": (["1_0"], ["0_1"]), "p3": (["0_0"], ["1_0"])}
     problem = _problem(
         ["0_0", "0_1", "1_0"],
@@ -108,7 +108,7 @@ def _reads(c: Columns, traffic: Traffic, task: np.ndarray, inst: np.ndarray) -> 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_standbys_that_may_go_anywhere_cost_20_in_place_of_60(strategy: str) -> None:
+def test_standbys_that_may_go_anywhere_cost_20_in_place_of_60(strategy):
     problem = _problem(list(SERVED), SIX, rack_aware_assignment_strategy=strategy, num_standby_replicas=2)
     c = problem.columns
     traffic = Traffic.of(c, problem.config)
@@ -121,7 +121,7 @@ def test_standbys_that_may_go_anywhere_cost_20_in_place_of_60(strategy: str) -> 
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_standbys_that_have_to_be_in_other_racks_cost_50_in_place_of_60(strategy: str) -> None:
+def test_standbys_that_have_to_be_in_other_racks_cost_50_in_place_of_60(strategy):
     problem = _problem(list(SERVED), SIX, rack_aware_assignment_strategy=strategy, num_standby_replicas=2)
     c = problem.columns
     traffic = Traffic.of(c, problem.config)
@@ -134,7 +134,7 @@ def test_standbys_that_have_to_be_in_other_racks_cost_50_in_place_of_60(strategy
     assert 10 * _reads(c, traffic, task, inst) <= 50
 
 
-def test_a_problem_without_standbys_or_without_tasks_has_nothing_to_weigh() -> None:
+def test_a_problem_without_standbys_or_without_tasks_has_nothing_to_weigh():
     held: Held = {"p1": (["0_1", "1_1"], ()), "p2": (["1_0"], ()), "p3": (["0_0"], ())}
     problem = _problem(["0_0", "0_1", "1_0", "1_1"], held, rack_aware_assignment_strategy="min_traffic")
     made = taskplace.plan(problem)
@@ -144,7 +144,7 @@ def test_a_problem_without_standbys_or_without_tasks_has_nothing_to_weigh() -> N
 
 
 @pytest.mark.parametrize("standbys", [0, 1, 3])
-def test_random_clusters_keep_their_balance_and_never_cost_more(standbys: int) -> None:
+def test_random_clusters_keep_their_balance_and_never_cost_more(standbys):
     rng = np.random.default_rng(standbys)
     racks = [f"rack{k}" for k in range(8)]
     tasks = [
@@ -178,7 +178,7 @@ def test_random_clusters_keep_their_balance_and_never_cost_more(standbys: int) -
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_four_moves_save_four_reads(strategy: str) -> None:
+def test_four_moves_save_four_reads(strategy):
     """Every task runs away from its racks: a cost of 40 becomes one of 4."""
     held: Held = {"p1": (["0_1", "1_1"], ()), "p2": (["1_0"], ()), "p3": (["0_0"], ())}
     problem = _problem(["0_0", "0_1", "1_0", "1_1"], held, rack_aware_assignment_strategy=strategy)
@@ -220,7 +220,7 @@ def _standbys(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_standbys_change_places(strategy: str) -> None:
+def test_two_standbys_change_places(strategy):
     places = [("r1", "", (0, 1), ()), ("r2", "", (), (1,)), ("r3", "", (), (0,))]
     assert _standbys([["r2"], ["r3"]], places, strategy) == [[], [0], [1]]
     again = [("r1", "", (0, 1), ()), ("r2", "", (), (0,)), ("r3", "", (), (1,))]
@@ -228,7 +228,7 @@ def test_two_standbys_change_places(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_zones_of_standbys_are_kept_apart_where_racks_do_not_matter(strategy: str) -> None:
+def test_zones_of_standbys_are_kept_apart_where_racks_do_not_matter(strategy):
     """A fourth place is in the zone of the second: no task has both, and the zones stay three for each task."""
     places = [("r1", "1", (0,), (1,)), ("r1", "2", (1,), (0,)), ("r1", "3", (), (0, 1)), ("r1", "2", (), ())]
     found = _standbys([["r1"], ["r1"]], places, strategy, ("zone",))
@@ -238,7 +238,7 @@ def test_zones_of_standbys_are_kept_apart_where_racks_do_not_matter(strategy: st
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_tasks_that_are_near_enough_stay(strategy: str) -> None:
+def test_tasks_that_are_near_enough_stay(strategy):
     """Tasks with several racks: each is on an instance that one of them is of, and nothing moves."""
     served = [("r1", "r2"), ("r2", "r3"), ("r3", "r4")]
     tasks = [Task(TaskId(0, p), end_offset=9, racks=(racks,)) for p, racks in enumerate(served)]

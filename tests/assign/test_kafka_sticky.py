@@ -167,11 +167,11 @@ STICKY = (
 
 
 @cases(STICKY)
-def test_sticky(case: Case) -> None:
+def test_sticky(case):
     case.verdict("none", task_assignor_class="sticky")
 
 
-def test_rack_strategies_beside_sticky_are_refused() -> None:
+def test_rack_strategies_beside_sticky_are_refused():
     for strategy in STRATEGIES[1:]:
         with pytest.raises(taskplace.errors.ConfigError, match="does not use the racks"):
             STICKY[0].answer(strategy, task_assignor_class="sticky")

@@ -24,7 +24,7 @@ def racked(strategy: str, *, seed: int = 0, instances: int = 6, **config: object
     return Problem(
         tasks,
         places,
-        PlacementConfig(rack_aware_assignment_strategy=strategy, **config),  # type: ignore[arg-type]
+        PlacementConfig(rack_aware_assignment_strategy=strategy, **config),
     )
 
 
@@ -35,7 +35,7 @@ def reads_across(problem: Problem, plan: Plan) -> int:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_less_traffic_the_less_balance_is_kept(seed: int) -> None:
+def test_less_traffic_the_less_balance_is_kept(seed):
     plans = {}
     for strategy in ("none", "balance_subtopology", "min_traffic"):
         problem = racked(strategy, seed=seed)
@@ -46,7 +46,7 @@ def test_less_traffic_the_less_balance_is_kept(seed: int) -> None:
 
 @pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
 @pytest.mark.parametrize("seed", range(4))
-def test_placed_near_input_it_comes_to_rest_and_stays(strategy: str, seed: int) -> None:
+def test_placed_near_input_it_comes_to_rest_and_stays(strategy, seed):
     cluster = Cluster.of(racked(strategy, seed=seed, num_standby_replicas=1))
     for event in (
         None,
@@ -59,7 +59,7 @@ def test_placed_near_input_it_comes_to_rest_and_stays(strategy: str, seed: int) 
         assert taskplace.plan(cluster.problem()).stable
 
 
-def test_moves_dearer_than_reads_stay_where_they_are() -> None:
+def test_moves_dearer_than_reads_stay_where_they_are():
     for traffic, overlap, moved in ((1, 1000, False), (1000, 1, True)):
         problem = racked(
             "balance_subtopology",
@@ -81,7 +81,7 @@ def test_moves_dearer_than_reads_stay_where_they_are() -> None:
         assert plan.optimality.lower_bound == 0
 
 
-def test_unknown_racks_are_said_and_not_looked_at() -> None:
+def test_unknown_racks_are_said_and_not_looked_at():
     problem = racked("min_traffic")
     plan = taskplace.plan(Problem(problem.tasks, (*problem.instances, Instance("bare")), problem.config))
     assert any("needs a tag 'rack' on every instance" in w for w in plan.warnings)

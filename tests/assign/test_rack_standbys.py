@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ def _spread_over_racks(n: int, m: int, standbys: int, config: PlacementConfig, s
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strategy: str) -> None:
+def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strategy):
     """Task q runs in rack q % 3, where its changelog is; there is another instance of that rack for its standby."""
     problem = _spread_over_racks(24, 6, 1, configured(strategy))
     made = taskplace.plan(problem)
@@ -48,7 +47,7 @@ def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strateg
 
 
 @pytest.mark.parametrize("standbys", [1, 2])
-def test_both_networks_find_the_same_price_in_a_large_problem(standbys: int) -> None:
+def test_both_networks_find_the_same_price_in_a_large_problem(standbys):
     problem = _spread_over_racks(300, 15, standbys, configured(standbys=standbys))
     c = problem.columns
     traffic = Traffic.of(c, problem.config)
@@ -59,7 +58,7 @@ def test_both_networks_find_the_same_price_in_a_large_problem(standbys: int) -> 
     assert traffic.total(c, found[0].task, found[0].inst) < traffic.total(c, c.task[now], c.inst[now])
 
 
-def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch):
     problem = _spread_over_racks(120, 24, 1, configured(tags=["zone"]))
     exact = taskplace.plan(problem)
     monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
@@ -69,7 +68,7 @@ def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch: pytes
     assert not any("two copies in one zone" in w for w in few.warnings)
 
 
-def test_racks_that_are_not_known_are_named_once_and_known_ones_count() -> None:
+def test_racks_that_are_not_known_are_named_once_and_known_ones_count():
     problem = _spread_over_racks(6, 3, 1, configured())
     bare = Problem([t._replace(changelog_racks=()) for t in problem.tasks], problem.instances, problem.config)
     (warning,) = [
@@ -91,12 +90,12 @@ def test_racks_that_are_not_known_are_named_once_and_known_ones_count() -> None:
     ]
 
 
-def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch):
     problem = _spread_over_racks(24, 6, 1, configured(costs=(5_000, 1)))
     c = problem.columns
     tasks = np.arange(c.n)
 
-    def made(read: int) -> StandbyCosts:
+    def made(read):
         traffic = Traffic.of(c, configured(costs=(read, 1)))
         return StandbyCosts(c, c.owner, tasks, 1, strict=True, parked=False, traffic=traffic)
 
@@ -112,7 +111,7 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
         made(largest + 1)
 
 
-def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch):
     problem = _spread_over_racks(
         24, 6, 1, configured(), step=3
     )  # every standby is in the rack of its changelog
@@ -120,7 +119,7 @@ def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: p
     assert taskplace.plan(problem).stable
 
 
-def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:
+def test_a_needless_read_across_racks_is_found_by_the_verifier():
     problem = _spread_over_racks(24, 6, 1, configured(costs=(1, 10)))
     at_rest = taskplace.plan(problem)
     dear = Problem(problem.tasks, problem.instances, configured(costs=(10, 1)))
@@ -130,12 +129,12 @@ def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_shared_value_outweighs_the_dearest_standby(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_value_outweighs_the_dearest_standby(strategy, monkeypatch):
     """Also in the first network, so that no second one is needed, which has no prices of traffic."""
     strict: list[bool] = []
     flow = _RackStandbys._flow
 
-    def counted(self: _RackStandbys, p: Any, *rest: Any) -> Any:
+    def counted(self, p, *rest):
         strict.append(p.strict)
         return flow(self, p, *rest)
 

@@ -100,7 +100,7 @@ def _rows(c: Columns, task: np.ndarray, inst: np.ndarray) -> list[tuple[int, ...
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), data=st.data())
-def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.DataObject) -> None:
+def test_no_level_placement_of_standbys_costs_less(problem, data):
     c = problem.columns
     active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
     traffic = Traffic.of(c, problem.config)
@@ -121,9 +121,7 @@ def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.Da
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), data=st.data())
-def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
-    problem: Problem, data: st.DataObject
-) -> None:
+def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(problem, data):
     c = problem.columns
     replicas = min(problem.config.num_standby_replicas, c.m - 1)
     active = [data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)]
@@ -142,7 +140,7 @@ def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(most_standbys=1, tags=["zone"]), data=st.data())
-def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, data: st.DataObject) -> None:
+def test_shared_tags_come_first_then_level_loads_then_traffic(problem, data):
     c = problem.columns
     active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
     traffic = Traffic.of(c, problem.config)
@@ -152,7 +150,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
     task, inst = place_rack_standbys(c, active, 1, shared_values(c.tags, ["zone"]), traffic)
     mine = _rows(c, task, inst)
 
-    def sharing(standbys: Sequence[Sequence[int]]) -> int:
+    def sharing(standbys):
         return sum(zones[a] == zones[s[0]] for a, s in zip(active.tolist(), standbys, strict=True))
 
     options = list(_all(problem, active.tolist(), 1))
@@ -169,7 +167,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
 
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(), tags=st.sampled_from([(), ("zone",)]))
-def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[str, ...]) -> None:
+def test_a_change_comes_to_rest_and_stays_there(problem, tags):
     problem = replace(problem, config=structs.replace(problem.config, rack_aware_assignment_tags=tags))
     cluster = Cluster.of(problem)
     for _ in range(4 * len(problem.tasks) + 4):
@@ -184,7 +182,7 @@ def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[st
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), strategy=st.sampled_from(["min_traffic", "balance_subtopology"]))
-def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) -> None:
+def test_no_balanced_placement_costs_less(data, strategy):
     racks = "xyz"[: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(2, 3)))]
     served = st.lists(st.sampled_from(racks), min_size=1, max_size=3, unique=True).map(tuple)
@@ -217,7 +215,7 @@ def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) ->
     if strategy == "balance_subtopology":
         groups += [[k for k, t in enumerate(problem.tasks) if t.id.subtopology == s] for s in (0, 1)]
 
-    def cost(places: Sequence[int]) -> int:
+    def cost(places):
         total = 0
         for t, k in zip(problem.tasks, places, strict=True):
             i = problem.instances[k]
@@ -225,7 +223,7 @@ def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) ->
             total += move * (owner[t.id] not in ("", i.id))
         return total
 
-    def balanced(places: Sequence[int]) -> bool:
+    def balanced(places):
         for group in groups:
             low, high = floors_and_ceilings(len(group), room)
             n = np.bincount([places[k] for k in group], minlength=len(names))

@@ -24,7 +24,7 @@ from tests.support.targets import END, ids, small_problems
 
 @settings(max_examples=100, deadline=None)
 @given(small_problems(), st.integers(0, 3))
-def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int) -> None:
+def test_standbys_are_complete_distinct_and_level(problem, wanted):
     c = problem.columns
     active = place_actives(c, bases(c)).place
     found = place_standbys(c, active, wanted)
@@ -39,7 +39,7 @@ def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int)
 
 @settings(max_examples=60, deadline=None)
 @given(small_problems(), st.integers(1, 2))
-def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, wanted: int) -> None:
+def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem, wanted):
     c = problem.columns
     active = place_actives(c, bases(c)).place
     found = place_standbys(c, active, wanted)
@@ -57,7 +57,7 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
     now = {(int(t), int(i)) for t, i, r in zip(c.task, c.inst, c.role, strict=True) if r == STANDBY}
     universal = set(np.flatnonzero(c.universal).tolist())
 
-    def rank(pairs: set[tuple[int, int]]) -> tuple[int, int] | None:
+    def rank(pairs):
         load = actives.copy()
         for _, i in pairs:
             load[i] += 1
@@ -79,7 +79,7 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> None:
+def test_the_sparse_network_is_as_good_as_the_full_one(kind, seed):
     s = scenario(kind, seed, largest=0.5)
     cluster = Cluster.of(s.problem, restore_rate=100.0)
     for group in ((), *s.events):
@@ -108,7 +108,7 @@ def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> 
         cluster.advance(60_000)
 
 
-def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() -> None:
+def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy():
     tasks = [Task(t, end_offset=END) for t in ids(0, 6)]
     config = PlacementConfig(num_standby_replicas=3)
     plan = taskplace.plan(Problem(tasks, [Instance("a"), Instance("b")], config))
@@ -119,7 +119,7 @@ def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() ->
     assert all(len(r.standby) == 3 for r in plan.assignment.values())
 
 
-def test_a_task_that_has_lost_its_stores_loses_its_standby() -> None:
+def test_a_task_that_has_lost_its_stores_loses_its_standby():
     kept, changed = TaskId(0, 0), TaskId(1, 0)
     tasks = [Task(kept, end_offset=90_000), Task(changed, stateful=False)]
     instances = [

@@ -86,8 +86,8 @@ small = st.integers(1, 3).flatmap(
     ([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)])
 )  # the first one drains, and still has tasks
 def test_no_placement_is_more_level_or_moves_less(
-    drawn: tuple[list[int], list[int], list[tuple[int, int]]],
-) -> None:
+    drawn,
+):
     """Try every placement of the stateless tasks, beside stateful ones that may be anywhere, as in a step."""
     room, stateful, loose = drawn
     loose = sorted(loose, key=lambda drawn_: drawn_[0])
@@ -115,9 +115,7 @@ def test_no_placement_is_more_level_or_moves_less(
     st.lists(st.integers(0, 9), min_size=1, max_size=4),
     st.data(),
 )
-def test_equal_instances_are_level_in_every_way(
-    m: int, stateful: list[int], loose: list[int], data: st.DataObject
-) -> None:
+def test_equal_instances_are_level_in_every_way(m, stateful, loose, data):
     """In all, the stateless tasks together, and those of each subtopology: no two instances differ by more than 1."""
     tasks = [Task(TaskId(s, p)) for s, n in enumerate(stateful) for p in range(n)]
     first = len(stateful)
@@ -137,7 +135,7 @@ def test_equal_instances_are_level_in_every_way(
         assert max(counts) - min(counts) <= 1
 
 
-def test_the_total_wins_where_capacities_forbid_both() -> None:
+def test_the_total_wins_where_capacities_forbid_both():
     """Capacities 1 to 4 with 0, 2, 1 and 3 of 6 stateful tasks, and 5 stateless ones: shares of 0.5, 1, 1.5 and 2.
 
     Of all 11 tasks the shares are 1.1, 2.2, 3.3 and 4.4. To have them, i0 needs 1 stateless task and i2 needs 2; i1
@@ -175,7 +173,7 @@ def sizes(plan: Plan) -> list[int]:
     return [len(r.active) for r in plan.assignment.values()]
 
 
-def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
+def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs():
     """6 and 0 stateful tasks, then 5 and 1, and so on: of 9 stateless ones 7 go over, and one comes back each time."""
     cluster, plan = joined(6, [6, 3], max_warmup_replicas=1)
     moved = []
@@ -188,13 +186,13 @@ def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
 
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
-def test_both_built_in_assignors_level_the_step(assignor: str) -> None:
+def test_both_built_in_assignors_level_the_step(assignor):
     _, plan = joined(6, [6, 3], max_warmup_replicas=1, task_assignor_class=assignor)
     assert plan.followup
     assert abs(np.subtract(*sizes(plan))) <= 1
 
 
-def test_racks_level_the_step_as_well() -> None:
+def test_racks_level_the_step_as_well():
     tasks = [Task(TaskId(0, p), end_offset=END, racks=(("x",),)) for p in range(6)]
     tasks += [Task(TaskId(1, p), stateful=False, racks=(("x",),)) for p in range(6)]
     config = PlacementConfig(rack_aware_assignment_strategy="balance_subtopology")
@@ -210,7 +208,7 @@ def test_racks_level_the_step_as_well() -> None:
     assert sizes(plan) == [6, 6]
 
 
-def test_an_assignor_of_ones_own_says_itself_where_stateless_tasks_run() -> None:
+def test_an_assignor_of_ones_own_says_itself_where_stateless_tasks_run():
     problem, where = cluster_of([1, 1], [0, 0], [0, 0], [0, 0])
     own = PlacementConfig(task_assignor_class="somebody:else")
     c = problem.columns
@@ -230,7 +228,7 @@ def broken(problem: Problem, plan: Plan) -> list[str]:
     return [str(v) for v in verify(problem, plan)]
 
 
-def test_verification_counts_the_level_of_the_step() -> None:
+def test_verification_counts_the_level_of_the_step():
     problem, _ = cluster_of([1, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0])
     mine = [TaskId(9, p) for p in range(3)]
     loose = [TaskId(0, p) for p in range(3)]
@@ -239,7 +237,7 @@ def test_verification_counts_the_level_of_the_step() -> None:
     assert broken(problem, with_tasks(problem, {"i0": mine, "i1": loose})) == []
 
 
-def test_verification_counts_stateless_tasks_by_themselves() -> None:
+def test_verification_counts_stateless_tasks_by_themselves():
     problem, _ = cluster_of([1, 1], [], [0, 0, 1, 1], [0, 0, 1, 1])
     bad = with_tasks(problem, {f"i{s}": [TaskId(s, p) for p in range(2)] for s in range(2)})
     found = "alike: stateless subtopology 0: i0 has 2, its share is 1 to 1"
@@ -251,7 +249,7 @@ def test_verification_counts_stateless_tasks_by_themselves() -> None:
     assert broken(problem, bad) == ["alike: i0 has 2 stateless tasks, its share is 1 to 1"]
 
 
-def test_stateless_tasks_do_not_stay_on_an_instance_that_drains() -> None:
+def test_stateless_tasks_do_not_stay_on_an_instance_that_drains():
     free = TaskId(0, 0)
     problem = Problem(
         [Task(free, stateful=False)], [Instance("a", draining=True, active=[free]), Instance("b")]

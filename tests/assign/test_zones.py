@@ -14,9 +14,7 @@ from tests.support.stateful_tasks import ids, stateful, zoned, zones_of
 
 
 @pytest.mark.parametrize("standbys", [1, 2])
-def test_copies_are_in_different_zones_also_with_few_arcs(
-    standbys: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copies_are_in_different_zones_also_with_few_arcs(standbys, monkeypatch):
     monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
     config = PlacementConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",))
     cluster = Cluster(stateful(*ids(0, 90), *ids(1, 30)), config)
@@ -31,7 +29,7 @@ def test_copies_are_in_different_zones_also_with_few_arcs(
         assert taskplace.plan(cluster.problem()).stable
 
 
-def test_too_few_zones_is_one_warning_and_all_standbys_are_placed() -> None:
+def test_too_few_zones_is_one_warning_and_all_standbys_are_placed():
     config = PlacementConfig(num_standby_replicas=2, rack_aware_assignment_tags=("zone",))
     instances = zoned(6, "ab")
     plan = taskplace.plan(Problem(stateful(*ids(0, 12)), instances, config))
@@ -44,7 +42,7 @@ def test_too_few_zones_is_one_warning_and_all_standbys_are_placed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_zones_converge_and_stay(seed: int) -> None:
+def test_zones_converge_and_stay(seed):
     rng = random.Random(seed)
     print("seed", seed)
     config = PlacementConfig(

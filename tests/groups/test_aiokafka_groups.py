@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("aiokafka")
 pytest.importorskip("kafka")
 
-from tests.support.kafka_consumers import Consumer, ConsumerGroup, Groups
+from tests.support.kafka_consumers import Consumer, ConsumerGroup
 from tests.support.kafka_consumers import group as group
 
 pytestmark = pytest.mark.kafka
@@ -28,7 +28,7 @@ def join(group: ConsumerGroup, name: str, assignor: str | dict[str, Any] | None 
     return group.start(name, [sys.executable, "-m", "tests.support.aiokafka_member", json.dumps(given)])
 
 
-def test_members_join_leave_and_crash(group: Groups) -> None:
+def test_members_join_leave_and_crash(group):
     g = group(7, 5)
     join(g, "A")
     g.balanced(12)
@@ -45,7 +45,7 @@ def test_members_join_leave_and_crash(group: Groups) -> None:
     assert g.overlaps() == []
 
 
-def test_a_group_has_consumers_of_both_clients(group: Groups) -> None:
+def test_a_group_has_consumers_of_both_clients(group):
     g = group(8)
     join(g, "A", {"mode": "fair"})
     g.balanced(8)
@@ -58,7 +58,7 @@ def test_a_group_has_consumers_of_both_clients(group: Groups) -> None:
     assert g.overlaps() == []
 
 
-def test_a_group_changes_over_from_aiokafkas_own_sticky_assignor(group: Groups) -> None:
+def test_a_group_changes_over_from_aiokafkas_own_sticky_assignor(group):
     g = group(6)
     for name, sizes in (("A", [6]), ("B", [3, 3])):
         join(g, name, "sticky")

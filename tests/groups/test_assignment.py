@@ -28,10 +28,10 @@ TOPICS = {"orders": 6, "users": 6, "clicks": 4}
 
 def fleet(**other: object) -> Subscriptions:
     members = {f"w{k}": Member(list(TOPICS), url=f"http://w{k}:6066" if k else None) for k in range(3)}
-    return Subscriptions(TOPICS, members, assignor="copartitioned", replicas=1, **other)  # type: ignore[arg-type]
+    return Subscriptions(TOPICS, members, assignor="copartitioned", replicas=1, **other)
 
 
-def test_a_key_leads_to_the_member_that_has_its_partition_and_to_its_url() -> None:
+def test_a_key_leads_to_the_member_that_has_its_partition_and_to_its_url():
     s = fleet()
     made = assign_partitions(s)
     home = home_of(made.assignment)
@@ -49,7 +49,7 @@ def test_a_key_leads_to_the_member_that_has_its_partition_and_to_its_url() -> No
     assert seen == set(s.members)
 
 
-def test_every_member_answers_for_all_others_from_the_document_alone() -> None:
+def test_every_member_answers_for_all_others_from_the_document_alone():
     made = assign_partitions(fleet())
     told = PartitionAssignment.from_dict(json.loads(made.to_json()))
     assert told.to_json() == made.to_json()
@@ -60,9 +60,7 @@ def test_every_member_answers_for_all_others_from_the_document_alone() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(subscriptions(most=8), st.sampled_from(["fair_sticky", "range", "copartitioned"]), st.booleans())
-def test_every_assigned_partition_has_one_holder_and_withheld_ones_none(
-    s: Subscriptions, mode: str, cooperative: bool
-) -> None:
+def test_every_assigned_partition_has_one_holder_and_withheld_ones_none(s, mode, cooperative):
     made = assign_partitions(s, mode, cooperative=cooperative)
     home, later = home_of(made.assignment), home_of(made.withheld)
     topics = {tp.topic for tp in (*home, *later)}
@@ -72,7 +70,7 @@ def test_every_assigned_partition_has_one_holder_and_withheld_ones_none(
     assert sum(len(made.of_topic(topic)) for topic in topics) == len(home) + len(later)
 
 
-def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it() -> None:
+def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it():
     s = Subscriptions(
         {"t": 2}, {"a": Member(["t"], [("t", 0), ("t", 1)]), "b": Member(["t"], url="http://b")}
     )
@@ -81,7 +79,7 @@ def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it() -> N
     assert made.of(*tp) == Location(tp, None, ("b",), None, ("http://b",))
 
 
-def test_what_is_not_assigned_has_no_holder() -> None:
+def test_what_is_not_assigned_has_no_holder():
     made = assign_partitions(fleet())
     for topic, partition, message in (
         ("order", 0, "topic: found 'order', expected an assigned topic; did you mean 'orders'?"),
@@ -104,7 +102,7 @@ def test_what_is_not_assigned_has_no_holder() -> None:
         ({"asignment": {}}, "assignment.asignment"),
     ],
 )
-def test_a_bad_document_is_one_error_with_its_path(wrong: dict[str, object], path: str) -> None:
+def test_a_bad_document_is_one_error_with_its_path(wrong, path):
     with pytest.raises(InputError) as error:
         PartitionAssignment.from_dict({"assignment": {}, **wrong})
     assert error.value.path == path
@@ -116,7 +114,7 @@ def test_a_bad_document_is_one_error_with_its_path(wrong: dict[str, object], pat
     st.sampled_from([*MODES, "copartitioned"]),
     st.integers(0, 2),
 )
-def test_two_phases(s: Subscriptions, mode: str, replicas: int) -> None:
+def test_two_phases(s, mode, replicas):
     s = Subscriptions(s.topics, s.members, s.racks, mode, True, replicas)
     first, eager = assign_partitions(s), assign_partitions(s, cooperative=False)
     assert verify(s, first) == []
@@ -140,7 +138,7 @@ def test_two_phases(s: Subscriptions, mode: str, replicas: int) -> None:
     assert home_of(first.assignment) | home_of(first.withheld) == home_of(eager.assignment)
 
 
-def test_old_claims_hold_back_new_members_but_not_the_owner() -> None:
+def test_old_claims_hold_back_new_members_but_not_the_owner():
     topics, old = {"t": 2}, [("t", 0), ("t", 1)]
     members = {"A": Member(["t"], old, 5), "B": Member(["t"], old, 4)}
     kept = assign_partitions(Subscriptions(topics, members, cooperative=True), "sticky_fair")
@@ -161,14 +159,14 @@ def recording(**options: bool) -> tuple[StickyListener, list[tuple[str, tuple[st
     calls: list[tuple[str, tuple[str, int]]] = []
     names = ("commit", "clean_up", "initialise", "position")
 
-    def note(name: str):  # type: ignore[no-untyped-def]
+    def note(name: str):
         return lambda tp: calls.append((name, tp))
 
-    return StickyListener(**{name: note(name) for name in names}, **options), calls  # type: ignore[arg-type]
+    return StickyListener(**{name: note(name) for name in names}, **options), calls
 
 
 @given(st.lists(pairs, max_size=5))
-def test_state_is_where_the_assignment_is(assignments: list[set[tuple[str, int]]]) -> None:
+def test_state_is_where_the_assignment_is(assignments):
     for cooperative in (False, True):
         listener, calls = recording(cooperative=cooperative)
         state: set[tuple[str, int]] = set()
@@ -186,7 +184,7 @@ def test_state_is_where_the_assignment_is(assignments: list[set[tuple[str, int]]
             assert state == held == listener.assigned
 
 
-def test_what_is_lost_is_cleaned_up_without_a_commit() -> None:
+def test_what_is_lost_is_cleaned_up_without_a_commit():
     listener, calls = recording()
     listener.on_assigned([("t", 0), ("t", 1)])
     calls.clear()
@@ -195,10 +193,10 @@ def test_what_is_lost_is_cleaned_up_without_a_commit() -> None:
     assert listener.assigned == {("t", 0)}
 
 
-def test_a_failing_callback_is_passed_on_and_tried_again() -> None:
+def test_a_failing_callback_is_passed_on_and_tried_again():
     tries = []
 
-    def fail_once(tp: tuple[str, int]) -> None:
+    def fail_once(tp):
         tries.append(tp)
         if len(tries) == 1:
             raise OSError("disk full")

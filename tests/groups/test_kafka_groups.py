@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from examples.kafka.broker import Brokers
 from taskplace.groups.kafka_python import finish_joins
 from tests.support.kafka_broker import make_topics
-from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Groups, Held, consumer_group
+from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 from tests.support.kafka_consumers import group as group
 
 pytestmark = pytest.mark.kafka
@@ -31,7 +29,7 @@ def numbers(held: Held, topic: str) -> set[int]:
 
 
 @pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["eager", "cooperative"])
-def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
+def test_members_join_leave_and_crash(group, assignor):
     g = group(7, 5)
     g.join("A", assignor)
     g.balanced(12)
@@ -58,7 +56,7 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     [("sticky", {"user_data": "kafka-python"}), ("cooperative-sticky", COOPERATIVE)],
     ids=["sticky", "cooperative-sticky"],
 )
-def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, theirs: str, ours: Any) -> None:
+def test_a_group_of_the_same_protocol_changes_over_and_back(group, theirs, ours):
     """One consumer after the other. Where ours leads, only partitions that must move do.
 
     kafka-python's own assignor at times moves one or two partitions more.
@@ -85,7 +83,7 @@ def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, their
 
 @pytest.mark.long
 @pytest.mark.parametrize("theirs", ["range", "roundrobin"])
-def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs: str) -> None:
+def test_a_group_of_another_protocol_changes_over_and_back(group, theirs):
     """In two rounds, as Kafka says: first all consumers support both protocols, then the old one goes."""
     g = group(8)
     for name in "AB":
@@ -108,7 +106,7 @@ def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs
     assert g.overlaps() == []
 
 
-def test_copartitioned_topics_go_together(group: Groups) -> None:
+def test_copartitioned_topics_go_together(group):
     g = group(6, 6, 4)
     together, also, alone = g.topics
     for name in "ABC":
@@ -125,7 +123,7 @@ def test_copartitioned_topics_go_together(group: Groups) -> None:
     assert all_of_them > left["B"]
 
 
-def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_stopped(group: Groups) -> None:
+def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_stopped(group):
     g = group(6)
     for name in "AB":
         g.join(name, STICKY)
@@ -141,7 +139,7 @@ def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_st
     g.balanced(3, 3, protocol="cooperative-sticky")
 
 
-def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Groups) -> None:
+def test_members_with_different_topics_are_as_balanced_as_they_can_be(group):
     g = group(2, 6)
     few, many = g.topics
     g.join("A", STICKY, topics=[few])
@@ -151,7 +149,7 @@ def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Gro
     assert held["A"] == {(few, 0), (few, 1)}
 
 
-def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group: Groups) -> None:
+def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group):
     """A leader joins again for the other member's topic, and takes longer to assign than its polls wait."""
     g = group(2, 6)
     few, many = g.topics
@@ -162,7 +160,7 @@ def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group: Groups) -> None
     assert held["A"] == {(few, 0), (few, 1)}
 
 
-def test_only_a_consumer_of_kafka_python_can_end_its_joins() -> None:
+def test_only_a_consumer_of_kafka_python_can_end_its_joins():
     with pytest.raises(TypeError, match=r"consumer: found 5, expected a KafkaConsumer of kafka-python 3\.0"):
         finish_joins(5)
 
@@ -175,7 +173,7 @@ def new_consumer(g: ConsumerGroup) -> Consumer:
     return theirs
 
 
-def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Groups) -> None:
+def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group):
     g = group(4)
     g.join("A", {"mode": "fair"})
     g.balanced(4)
@@ -189,7 +187,7 @@ def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Group
     assert g.balanced(4, protocol="taskplace-fair")
 
 
-def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
+def test_a_group_of_the_new_protocol_is_refused_by_ours(group):
     g = group(4)
     with closing(new_consumer(g)) as theirs:
         deadline = time.monotonic() + SECONDS
@@ -208,7 +206,7 @@ def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path, cooperative: bool) -> None:
+def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path, cooperative):
     with Brokers(3, racks="abc") as brokers:
         replicas = [[1], [2], [3], [3], [2], [1]]
         make_topics(

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("kafka")
 
 from examples.kafka.broker import jars
-from tests.support.kafka_broker import SharedBroker
 from tests.support.kafka_consumers import Assignor, ConsumerGroup, consumer_group
 
 pytestmark = [
@@ -29,7 +26,7 @@ SOURCE = Path(__file__).parents[1] / "support" / "KafkaMember.java"
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def java(tmp_path_factory):
     """The command of a Java consumer, up to its arguments."""
     if shutil.which("javac") is None:
         pytest.fail("found no javac on the PATH, expected a JDK (Debian: openjdk-17-jdk-headless)")
@@ -47,7 +44,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture
-def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[ConsumerGroup]:
+def group(kafka, tmp_path):
     topics = [kafka.topic("mixed", count) for count in (7, 5)]
     with consumer_group(kafka.bootstrap, kafka.unique("mixed"), topics, tmp_path) as made:
         yield made
@@ -64,9 +61,7 @@ def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str
     [("sticky", {}), ("cooperative-sticky", {"cooperative": True})],
     ids=["sticky", "cooperative-sticky"],
 )
-def test_either_leads_and_nobody_loses_what_it_may_keep(
-    group: ConsumerGroup, java: list[str], protocol: str, ours: Any
-) -> None:
+def test_either_leads_and_nobody_loses_what_it_may_keep(group, java, protocol, ours):
     java_joins(group, java, "J", protocol)
     group.balanced(12)
     group.join("A", ours)
@@ -91,7 +86,7 @@ def test_either_leads_and_nobody_loses_what_it_may_keep(
     assert group.overlaps() == []
 
 
-def test_a_group_of_range_changes_over_and_back(group: ConsumerGroup, java: list[str]) -> None:
+def test_a_group_of_range_changes_over_and_back(group, java):
     """In two rounds each way, with a Java consumer: first all consumers have both assignors, then only the new one."""
     of_range, of_sticky = (5, 7), (6, 6)
     java_joins(group, java, "J", "range")

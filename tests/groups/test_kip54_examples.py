@@ -28,7 +28,7 @@ def optima(s: Subscriptions) -> int:
     return found.count(min(found))
 
 
-def test_equal_subscriptions_one_member_leaves() -> None:
+def test_equal_subscriptions_one_member_leaves():
     topics, all_four = dict.fromkeys(("t0", "t1", "t2", "t3"), 2), "t0 t1 t2 t3"
     first = group(topics, C0=all_four, C1=all_four, C2=all_four)
     made = assign_partitions(first)
@@ -51,7 +51,7 @@ def test_equal_subscriptions_one_member_leaves() -> None:
     assert in_turn.preserved == 3
 
 
-def test_different_subscriptions_one_member_leaves() -> None:
+def test_different_subscriptions_one_member_leaves():
     topics = {"t0": 1, "t1": 2, "t2": 3}
     first = group(topics, C0="t0", C1="t0 t1", C2="t0 t1 t2")
     made = assign_partitions(first)
@@ -77,7 +77,7 @@ def test_different_subscriptions_one_member_leaves() -> None:
     assert (in_turn.balance_score, in_turn.preserved) == (2, 3)
 
 
-def test_a_member_comes() -> None:
+def test_a_member_comes():
     topics, both = {"t0": 2, "t1": 2}, "t0 t1"
     first = group(topics, C0=both, C1=both)
     for mode in ("fair_sticky", "range", "round_robin"):
@@ -102,7 +102,7 @@ def test_a_member_comes() -> None:
 
 
 @pytest.mark.parametrize("mode", ["fair_sticky", "sticky_fair", "cooperative"])
-def test_a_new_leader_is_as_sticky_with_the_join_metadata_alone(mode: str) -> None:
+def test_a_new_leader_is_as_sticky_with_the_join_metadata_alone(mode):
     topics = {"t0": 5, "t1": 4}
     made = assign_partitions(group(topics, A="t0 t1", B="t0", C="t0 t1"))
     joins = {
@@ -114,7 +114,7 @@ def test_a_new_leader_is_as_sticky_with_the_join_metadata_alone(mode: str) -> No
     assert (again.moved, again.preserved) == (0, 9)
 
 
-def test_the_second_alternative_keeps_all_where_the_kip_would_move() -> None:
+def test_the_second_alternative_keeps_all_where_the_kip_would_move():
     topics = {"t0": 4}
     s = Subscriptions(
         topics,

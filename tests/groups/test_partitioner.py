@@ -156,7 +156,7 @@ def test_load_can_be_forgotten_and_does_not_hide_who_has_a_leader():
         (lambda p: p.assign(np.array([1, 2**50 + 1])), "sizes"),
         (lambda p: p.assign([1], [None, None]), "keys"),
         (lambda p: p.update_partitions(1), "partitions"),
-        (lambda p: PartitionerConfig(batch_size=-1), "batch.size"),
+        (lambda p: PartitionerConfig(batch_size=-1), "config.batch.size"),
     ],
 )
 def test_bad_input_is_named(wrong, path):

@@ -40,13 +40,13 @@ def problems(draw: st.DrawFn) -> Problem:
         role = {t: draw(st.sampled_from(["none", "active", "standby", "warmup"])) for t in IDS}
         roles = {kind: [t for t in IDS if role[t] == kind] for kind in ("active", "standby", "warmup")}
         lags = draw(st.dictionaries(st.sampled_from(IDS), LAGS))
-        instances.append(Instance(name, lags=lags, restore_rate=draw(RATES), **roles))  # type: ignore[arg-type]
+        instances.append(Instance(name, lags=lags, restore_rate=draw(RATES), **roles))
     return Problem(tasks, instances, draw(CONFIGS))
 
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
-def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(problem: Problem) -> None:
+def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(problem):
     index = indexed_lags(problem.tasks, problem.instances, problem.config)
     c = problem.columns
     index.check()
@@ -75,7 +75,7 @@ def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(prob
         min_size=1,
     )
 )
-def test_one_copy_ranks_as_it_does_among_many(rows: list[tuple[int, int, int, bool]]) -> None:
+def test_one_copy_ranks_as_it_does_among_many(rows):
     lag, end, acceptable, flag = (np.array(column) for column in zip(*rows, strict=True))
     many = {
         "needs_no_copy": ranking.needs_no_copy(end, flag),
@@ -112,9 +112,7 @@ def test_one_copy_ranks_as_it_does_among_many(rows: list[tuple[int, int, int, bo
         (None, None, MOST - 1, MOST),
     ],
 )
-def test_the_rank_is_0_or_the_lag_or_the_whole_changelog(
-    lag: int | None, end: int | None, acceptable: int, rank: int
-) -> None:
+def test_the_rank_is_0_or_the_lag_or_the_whole_changelog(lag, end, acceptable, rank):
     index = LagIndex(acceptable)
     index.end_offset(T, end)
     if lag is not None:
@@ -122,7 +120,7 @@ def test_the_rank_is_0_or_the_lag_or_the_whole_changelog(
     assert index.rank("a", T) == rank
 
 
-def test_seconds_are_worth_what_the_instance_reads_in_them() -> None:
+def test_seconds_are_worth_what_the_instance_reads_in_them():
     index = LagIndex(1_000, 2.0)
     index.end_offset(T, 10**6)
     for name in ("fast", "slow", "unknown"):
@@ -139,14 +137,14 @@ def test_seconds_are_worth_what_the_instance_reads_in_them() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, True, "2"])
-def test_seconds_and_rates_are_above_0(seconds: object) -> None:
+def test_seconds_and_rates_are_above_0(seconds):
     with pytest.raises(InputError, match=r"acceptable\.recovery\.seconds: .* expected a number above 0"):
-        LagIndex(0, seconds)  # type: ignore[arg-type]
+        LagIndex(0, seconds)
     with pytest.raises(InputError, match=r"instances\[a\]\.restore_rate: .* expected a number above 0"):
-        LagIndex().restore_rate("a", seconds)  # type: ignore[arg-type]
+        LagIndex().restore_rate("a", seconds)
 
 
-def test_a_long_time_is_no_unbounded_one() -> None:
+def test_a_long_time_is_no_unbounded_one():
     assert Acceptable(0, 1e300).at(1e299) == 2**62
     assert Acceptable(MOST, 1.0).at(5.0) == MOST
     assert not Acceptable(MOST - 1, 1.0).unbounded
@@ -162,9 +160,7 @@ def test_a_long_time_is_no_unbounded_one() -> None:
         (36_000, 36_000, False),  # caught up, and the owner is not
     ],
 )
-def test_an_owner_stays_among_the_best_while_nobody_is_far_ahead(
-    acceptable: int, other: int, owner_stays: bool
-) -> None:
+def test_an_owner_stays_among_the_best_while_nobody_is_far_ahead(acceptable, other, owner_stays):
     index = LagIndex(acceptable)
     index.end_offset(T, 50_000)
     index.report("owner", T, 40_000)

@@ -17,7 +17,7 @@ class Heating(Configuration, frozen=True, kw_only=True):
     at_night: Annotated[bool, about("also while all sleep")] = False
 
 
-def test_a_reference_has_units_and_defaults_as_yaml_spells_them() -> None:
+def test_a_reference_has_units_and_defaults_as_yaml_spells_them():
     assert Heating.reference().splitlines()[2:] == [
         "| `max.degrees` | `21` | °C | an integer of at least 1 | the warmest |",
         "| `pause.ms` | `500` | ms | an integer of at least 0 | between two looks |",
@@ -25,7 +25,7 @@ def test_a_reference_has_units_and_defaults_as_yaml_spells_them() -> None:
     ]
 
 
-def test_keys_named_after_a_unit_have_it() -> None:
+def test_keys_named_after_a_unit_have_it():
     for config in (PlacementConfig, PlacedOptions):
         for found in config.declared_keys():
             words = found.name.split(".")

@@ -51,12 +51,12 @@ lights = st.builds(
 
 
 @given(lights)
-def test_what_is_written_is_read_back(made: Lights) -> None:
+def test_what_is_written_is_read_back(made):
     assert Lights.from_properties(made.to_properties()) == made
 
 
 @pytest.mark.parametrize("part", ALL, ids=lambda part: part.__name__)
-def test_a_default_is_what_a_key_takes(part: type[Configuration]) -> None:
+def test_a_default_is_what_a_key_takes(part):
     for found in part.declared_keys():
         if not found.required and found.default not in (None, ""):
             assert read(found.type, found.default, found.name) == found.default
@@ -77,21 +77,21 @@ def test_a_default_is_what_a_key_takes(part: type[Configuration]) -> None:
     ],
     ids=str,
 )
-def test_a_mistake_is_one_error_with_its_path(given_: dict[object, object], path: str, says: str) -> None:
+def test_a_mistake_is_one_error_with_its_path(given_, path, says):
     with pytest.raises(ConfigError) as caught:
-        Lights.from_properties(given_, path="here")  # type: ignore[arg-type]
+        Lights.from_properties(given_, path="here")
     assert caught.value.path == path
     assert says in str(caught.value)
 
 
-def test_values_in_code_are_checked_as_those_of_a_file() -> None:
+def test_values_in_code_are_checked_as_those_of_a_file():
     with pytest.raises(ConfigError, match=r"^lights\.lamp\.count: found 0"):
         Lights(lamp_count=0)
     with pytest.raises(ConfigError, match=r"^lights\.lamp\.power: found 60"):
         Lights(lamp_count=1, lamp_power=60, lamp_dimmed=True)
 
 
-def test_only_what_may_be_text_is_read_from_text() -> None:
+def test_only_what_may_be_text_is_read_from_text():
     assert PlacementConfig.from_properties({"max.warmup.replicas": "4"}).max_warmup_replicas == 4
     with pytest.raises(ConfigError, match="found '4'"):
         Lights.from_properties({"lamp.count": "4"})

@@ -45,7 +45,7 @@ def full() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scenario_survives_json_and_its_plan_too(kind: str) -> None:
+def test_a_scenario_survives_json_and_its_plan_too(kind):
     problem = scenario(kind, 1, largest=0.3).problem
     again = Problem.from_json(json.dumps(problem.to_dict()))
     assert again == problem
@@ -55,7 +55,7 @@ def test_a_scenario_survives_json_and_its_plan_too(kind: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> None:
+def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed):
     value = scenario("random-lags", seed, largest=0.4).problem.to_dict()
     rng = random.Random(seed)
     first = taskplace.plan(value).to_json()
@@ -116,9 +116,7 @@ def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> Non
         (("nodes",), [], "problem.nodes", "nodes"),
     ],
 )
-def test_bad_input_names_the_path_and_what_was_found(
-    where: tuple[Any, ...], value: object, path: str, found: object
-) -> None:
+def test_bad_input_names_the_path_and_what_was_found(where, value, path, found):
     document = full()
     at: Any = document
     for key in where[:-1]:
@@ -130,23 +128,23 @@ def test_bad_input_names_the_path_and_what_was_found(
     assert caught.value.found == found
 
 
-def test_no_instance_is_an_error() -> None:
+def test_no_instance_is_an_error():
     with pytest.raises(InputError, match="instances: found 'no instance', expected at least one"):
         taskplace.plan({"tasks": [], "instances": []})
 
 
-def test_what_is_no_json_is_an_error_with_line_and_column() -> None:
+def test_what_is_no_json_is_an_error_with_line_and_column():
     with pytest.raises(InputError, match="line 2 column 1"):
         Problem.from_json('{"tasks":\n')
 
 
-def test_one_role_per_task_and_instance() -> None:
+def test_one_role_per_task_and_instance():
     problem = Problem([Task(A)], [Instance("a", active=[A], standby=[A])])
     with pytest.raises(InputError, match="0_0 as active and standby', expected one role"):
         taskplace.plan(problem)
 
 
-def test_a_plan_from_elsewhere_is_read_with_paths() -> None:
+def test_a_plan_from_elsewhere_is_read_with_paths():
     for value, path in [
         ({"assignment": {"a": {"active": ["0"]}}}, r"assignment\.a\.active\[0\]"),
         ({"assignment": {"a": {"actives": []}}}, r"assignment\.a\.actives"),
@@ -192,9 +190,7 @@ THREE = [Task(t, end_offset=10) for t in (B, C, D)]
         ),
     ],
 )
-def test_of_several_wrong_values_the_first_is_named(
-    tasks: list[Task], instances: list[Instance], message: str
-) -> None:
+def test_of_several_wrong_values_the_first_is_named(tasks, instances, message):
     with pytest.raises(InputError, match=message):
         taskplace.plan(Problem(tasks, instances))
 
@@ -211,14 +207,12 @@ def test_of_several_wrong_values_the_first_is_named(
         ([Instance(name, parked=[C, D]) for name in "ab"], "2 tasks are parked on every .* e.g. 0_2: "),
     ],
 )
-def test_of_several_that_are_warned_of_the_first_is_the_example(
-    instances: list[Instance], warning: str
-) -> None:
+def test_of_several_that_are_warned_of_the_first_is_the_example(instances, warning):
     found = taskplace.plan(Problem(THREE, instances)).warnings
     assert any(re.search(warning, text) for text in found), found
 
 
-def test_an_unknown_instance_is_an_error_that_names_the_first_twenty() -> None:
+def test_an_unknown_instance_is_an_error_that_names_the_first_twenty():
     problem = Problem([Task(A)], [Instance(f"i{number:02}") for number in range(25)])
     assert problem.instance("i24").id == "i24"
     with pytest.raises(InputError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import pytest
 from msgspec import Meta
@@ -32,7 +32,7 @@ LAST = 2**31 - 1
         (Task(A, end_offset=None), True),
     ],
 )
-def test_the_limits_of_a_task_are_taken_and_nothing_beyond(task: Task, taken: bool) -> None:
+def test_the_limits_of_a_task_are_taken_and_nothing_beyond(task, taken):
     problem = Problem([task], [Instance("a")])
     if taken:
         assert problem.columns.n == 1
@@ -43,7 +43,7 @@ def test_the_limits_of_a_task_are_taken_and_nothing_beyond(task: Task, taken: bo
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000])
-def test_a_text_that_python_cannot_read_is_no_problem(text: str) -> None:
+def test_a_text_that_python_cannot_read_is_no_problem(text):
     with pytest.raises(InputError, match=r"^problem: found .*, expected a JSON document"):
         Problem.from_json(text)
 
@@ -65,7 +65,7 @@ MOVE = {"task": "0_0", "role": "active", "to": "a"}
         ({"cleanup": {"a": ["0"]}}, "cleanup.a[0]", "0"),
     ],
 )
-def test_a_value_of_a_plan_is_named(part: dict[str, Any], path: str, found: object) -> None:
+def test_a_value_of_a_plan_is_named(part, path, found):
     with pytest.raises(InputError) as caught:
         Plan.from_dict(ASSIGNED | part)
     assert (caught.value.path, caught.value.found) == (path, found)
@@ -89,7 +89,7 @@ _NOT_BELOW_ZERO = Annotated[float, Meta(ge=0)]
         (_NOT_BELOW_ZERO, -1e-300, None),
     ],
 )
-def test_a_number_is_read_or_refused(kind: Any, value: object, made: float | None) -> None:
+def test_a_number_is_read_or_refused(kind, value, made):
     if made is not None:
         assert read(kind, value, "a.b") == made
         return
@@ -97,7 +97,7 @@ def test_a_number_is_read_or_refused(kind: Any, value: object, made: float | Non
         read(kind, value, "a.b")
 
 
-def test_a_keyword_that_is_no_option_names_the_nearest() -> None:
+def test_a_keyword_that_is_no_option_names_the_nearest():
     with pytest.raises(
         TypeError, match=r"^unknown option 'snapshot_intervall'; did you mean 'snapshot_interval'\?"
     ):
@@ -106,7 +106,7 @@ def test_a_keyword_that_is_no_option_names_the_nearest() -> None:
         PlacedOptions.of({"x": 3})
 
 
-def test_what_a_document_leaves_out_has_the_defaults_of_the_code() -> None:
+def test_what_a_document_leaves_out_has_the_defaults_of_the_code():
     read = Problem.from_dict(
         {"tasks": [{"id": "0_0"}, {"id": "0_1", "racks": []}], "instances": [{"id": "a"}]}
     )
@@ -117,7 +117,7 @@ def test_what_a_document_leaves_out_has_the_defaults_of_the_code() -> None:
     assert (instance.capacity, instance.draining, instance.restore_rate) == (1, False, None)
 
 
-def test_ids_of_tasks_that_are_not_in_the_problem_are_read_as_those_that_are() -> None:
+def test_ids_of_tasks_that_are_not_in_the_problem_are_read_as_those_that_are():
     there = {
         "id": "a",
         "capacity": 3,

@@ -44,7 +44,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 @settings(max_examples=60, deadline=None, print_blob=True)
 @given(problem=problems(), seed=st.integers(0, 10**6))
-def test_what_can_be_saved_is_what_trying_all_placements_says(problem: Problem, seed: int) -> None:
+def test_what_can_be_saved_is_what_trying_all_placements_says(problem, seed):
     c = problem.columns
     if not (c.open_slots > 0).any():
         return
@@ -76,7 +76,7 @@ PROBLEM = Problem(
 
 
 @pytest.fixture
-def a_flow_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_flow_that_is_wrong(monkeypatch):
     """A flow that swaps two tasks for nothing, and says that it has to be so."""
     right = target.place_actives
 
@@ -89,7 +89,7 @@ def a_flow_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("a_flow_that_is_wrong")
-def test_needless_moves_of_a_wrong_flow_show_at_the_full_level() -> None:
+def test_needless_moves_of_a_wrong_flow_show_at_the_full_level():
     plan = planner.plan(PROBLEM)  # "quick": the bound is believed
     assert plan.optimality == Optimality(2, 2, 0)
     assert verify(PROBLEM, plan, level="quick") == ()

@@ -87,7 +87,7 @@ def fits(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "$"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_fits(kind: str) -> None:
+def test_what_is_written_fits(kind):
     problem = scenario(kind, 1, largest=0.4).problem
     rules = {name: schema(name) for name in NAMES}
     assert all(rule["$id"] == f"taskplace.{name}/1" for name, rule in rules.items())
@@ -102,7 +102,7 @@ def _files(tmp_path: Path, **documents: object) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_commands_print_fits(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_commands_print_fits(kind, tmp_path, capsys):
     s = scenario(kind, 7, largest=0.4)
     broken = taskplace.plan(s.problem).to_dict()
     broken["assignment"] = {name: {} for name in broken["assignment"]}
@@ -138,7 +138,7 @@ def test_what_the_commands_print_fits(kind: str, tmp_path: Path, capsys: pytest.
         {"config": {"num.standby.replica": 0}},
     ],
 )
-def test_what_is_refused_does_not_fit(change: dict[str, Any]) -> None:
+def test_what_is_refused_does_not_fit(change):
     value = {"tasks": [{"id": "0_1"}], "instances": [{"id": "a"}], **change}
     rule = schema("problem")
     assert fits(value, rule, rule)
@@ -146,7 +146,7 @@ def test_what_is_refused_does_not_fit(change: dict[str, Any]) -> None:
         taskplace.plan(value)
 
 
-def test_fields_keys_and_defaults_are_the_same_as_in_the_code() -> None:
+def test_fields_keys_and_defaults_are_the_same_as_in_the_code():
     rule = schema("problem")["properties"]
     keys = rule["config"]["properties"]
     second_names = {found.second_name for found in PlacementConfig.declared_keys()}

@@ -31,7 +31,7 @@ def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
     return loop, both
 
 
-def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None:
+def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over():
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] += 59.9
@@ -43,7 +43,7 @@ def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None
     assert (decision.changed, decision.generation) == (False, 2)
 
 
-def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
+def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count():
     now = [1_000.0]
     loop, both = _moving(now)
     assert loop.plan is not None
@@ -58,7 +58,7 @@ def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_t
     assert looks == 11  # the first one sees where it stands
 
 
-def test_the_timer_is_silent_once_nothing_is_pending() -> None:
+def test_the_timer_is_silent_once_nothing_is_pending():
     now = [1_000.0]
     loop, both = _moving(now)
     assert loop.plan is not None
@@ -81,7 +81,7 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
         ([Instance("a"), Instance("b", draining=True)], "drain: b drains"),
     ],
 )
-def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason: str) -> None:
+def test_each_change_of_the_instances_has_its_reason(now, reason):
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0)
     assert loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b")])
     lags = {t.id: 0 for t in TASKS}
@@ -89,8 +89,8 @@ def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason
     assert decision is not None and decision.reason == reason
 
 
-def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
-    def stubborn(problem: Problem) -> taskplace.Plan:
+def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once():
+    def stubborn(problem):
         """Never finish a move."""
         away = [replace(i, lags={t: n for t, n in i.lags.items() if i.id == "a"}) for i in problem.instances]
         return taskplace.plan(Problem(problem.tasks, away, problem.config))
@@ -107,11 +107,11 @@ def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
 
 
 @pytest.fixture
-def failing() -> tuple[RebalanceLoop, list[float], list[int]]:
+def failing():
     """A loop, its clock, and how many of its next plans are invalid."""
     now, left = [1_000.0], [0]
 
-    def planner(problem: Problem) -> taskplace.Plan:
+    def planner(problem):
         if left[0]:
             left[0] -= 1
             raise InvalidPlan("once: 1 of 2 tasks is not active")
@@ -121,8 +121,8 @@ def failing() -> tuple[RebalanceLoop, list[float], list[int]]:
 
 
 def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after_the_interval(
-    failing: tuple[RebalanceLoop, list[float], list[int]], caplog: pytest.LogCaptureFixture
-) -> None:
+    failing, caplog
+):
     loop, now, left = failing
     settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
     assert loop.rebalance_if_needed(TASKS, settled)
@@ -146,8 +146,8 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
 
 
 def test_without_a_plan_in_force_an_invalid_one_is_raised(
-    failing: tuple[RebalanceLoop, list[float], list[int]],
-) -> None:
+    failing,
+):
     loop, _, left = failing
     left[0] = 1
     with pytest.raises(InvalidPlan, match="not active"):
@@ -176,7 +176,7 @@ def _warmups(loop: RebalanceLoop) -> tuple[TaskId, ...]:
     return loop.plan.assignment["b"].warmup
 
 
-def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
+def test_released_copies_warm_up_again_without_waiting_for_the_timer():
     loop = _parked()
     assert loop.rebalance_if_needed(TASKS, BOTH) is None
     assert loop.release("b") == (("b", A), ("b", B))
@@ -213,26 +213,26 @@ def said(now: Situation) -> list[str]:
     return [str(trigger) for rule in (caught_up, overtaken) for trigger in rule(now)]
 
 
-def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag() -> None:
+def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag():
     task, a = Task(T, end_offset=50), Instance("a", lags={T: 0})
     assert said(situation(task, WARMING, a, Instance("b", lags={T: 51}))) == []
     assert said(situation(task, WARMING, a, Instance("b", lags={T: 50}))) == ["caught up: 0_0 on b"]
 
 
-def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken() -> None:
+def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken():
     now = situation(
         Task(T, end_offset=50), FOLLOWED, Instance("a", lags={T: 51}), Instance("b", lags={T: 20})
     )
     assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
 
 
-def test_nobody_is_overtaken_where_no_copy_is_needed() -> None:
+def test_nobody_is_overtaken_where_no_copy_is_needed():
     for task in (Task(T, end_offset=0), Task(T, end_offset=500, logged=False), Task(T, stateful=False)):
         now = situation(task, FOLLOWED, Instance("a", lags={T: 400}), Instance("b", lags={T: 0}))
         assert said(now) == [], task
 
 
-def test_the_roles_are_those_of_the_plan_in_force() -> None:
+def test_the_roles_are_those_of_the_plan_in_force():
     """Whoever looks may hand in instances that say something else, or nothing."""
     a, b = Instance("a", standby=[T], lags={T: 400}), Instance("b", active=[T], lags={T: 0})
     now = situation(Task(T, end_offset=500), FOLLOWED, a, b)
@@ -278,7 +278,7 @@ class Copies:
 
 @pytest.mark.parametrize("standbys", [0, 1, 2])
 @given(seed=st.integers(0, 1 << 16), joins=st.integers(1, 60), replaced=st.integers(1, 12))
-def test_all_moves_are_made_without_the_timer(standbys: int, seed: int, joins: int, replaced: int) -> None:
+def test_all_moves_are_made_without_the_timer(standbys, seed, joins, replaced):
     copies = Copies(seed, standbys)
     for number in range(250):
         if number == 30:

@@ -25,7 +25,7 @@ def _pair(owner: int, other: int) -> list[Instance]:
     ]
 
 
-def test_a_plan_asks_for_a_follow_up_while_an_owner_lags_and_another_copy_follows() -> None:
+def test_a_plan_asks_for_a_follow_up_while_an_owner_lags_and_another_copy_follows():
     now = taskplace.plan(Problem(TASKS, _pair(500_000, 480_000), ONE))
     assert (now.moves, now.followup, now.metrics["owners_behind"]) == ((), True, 1)
     ready = taskplace.plan(Problem(TASKS, _pair(500, 480_000), ONE))
@@ -33,7 +33,7 @@ def test_a_plan_asks_for_a_follow_up_while_an_owner_lags_and_another_copy_follow
 
 
 @pytest.mark.parametrize("lags", [(500_000, 480_000), (480_000, 500_000)])
-def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
+def test_an_owner_that_is_overtaken_is_an_event(lags):
     clock = [0.0]
     loop = RebalanceLoop(ONE, clock=lambda: clock[0])
     first = loop.rebalance_if_needed(TASKS, _pair(*lags))
@@ -41,7 +41,7 @@ def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
     owner = first.plan.active(T)
     other = "b" if owner == "a" else "a"
 
-    def found(behind: int, ahead: int) -> list[Instance]:
+    def found(behind, ahead):
         return [Instance(owner, lags={T: behind}), Instance(other, lags={T: ahead})]
 
     assert loop.rebalance_if_needed(TASKS, found(30_000, 28_000)) is None
@@ -55,7 +55,7 @@ def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
     )  # the owner is ready now: nothing follows
 
 
-def test_a_warm_up_is_caught_up_for_the_trigger_when_it_is_for_the_engine() -> None:
+def test_a_warm_up_is_caught_up_for_the_trigger_when_it_is_for_the_engine():
     config = PlacementConfig(acceptable_recovery_seconds=60, acceptable_recovery_lag=0)
     tasks = [Task(T, end_offset=10**6), Task(U, end_offset=10**6)]
     loop = RebalanceLoop(config, clock=lambda: 0.0)
@@ -75,7 +75,7 @@ def test_a_warm_up_is_caught_up_for_the_trigger_when_it_is_for_the_engine() -> N
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_once_stable_time_alone_stalls_nothing(data: st.DataObject) -> None:
+def test_once_stable_time_alone_stalls_nothing(data):
     """Instances restore at rates of their own; whoever is told "stable" may stop planning."""
     names = [f"i{k}" for k in range(data.draw(st.integers(2, 4)))]
     rates = data.draw(

@@ -85,39 +85,37 @@ def _show(kind: str, seed: int, largest: float = 1.0) -> None:
 
 
 @pytest.mark.parametrize(("kind", "seed"), FAST)
-def test_every_promise_holds(kind: str, seed: int) -> None:
+def test_every_promise_holds(kind, seed):
     _show(kind, seed)
 
 
 @pytest.mark.parametrize(("seed", "largest"), MISTAKEN)
-def test_the_target_holds_still_while_its_warm_ups_are_under_way(seed: int, largest: float) -> None:
+def test_the_target_holds_still_while_its_warm_ups_are_under_way(seed, largest):
     _show("scale-out", seed, largest)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(930_000_000, 930_000_300, 20))
-def test_scale_outs_take_no_round_more_than_promised(first: int) -> None:
+def test_scale_outs_take_no_round_more_than_promised(first):
     for seed in range(first, first + 20):
         _show("scale-out", seed, 0.8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", [40, 41])
-def test_every_promise_holds_with_the_network_for_large_problems(
-    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_promise_holds_with_the_network_for_large_problems(kind, seed, monkeypatch):
     monkeypatch.setattr("taskplace.assign.standby.FULL_NETWORK", 0)
     _show(kind, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), ALL)
-def test_every_promise_holds_in_all_scenarios(kind: str, seed: int) -> None:
+def test_every_promise_holds_in_all_scenarios(kind, seed):
     _show(kind, seed)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind: str) -> None:
+def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind):
     s = scenario(kind, 3, largest=0.3)
     print(s)
     rate = 250.0  # 150,000 records in a round: a changelog of 1,000,000 takes 7
@@ -132,7 +130,7 @@ def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind: str) -
             assert taskplace.plan(cluster.problem()).stable, f"{s}: not at rest"
 
 
-def test_one_more_instance_for_a_hundred_tasks_is_nine_moves() -> None:
+def test_one_more_instance_for_a_hundred_tasks_is_nine_moves():
     problem = {
         "config": {"num.standby.replicas": 1, "max.warmup.replicas": 2},
         "tasks": [{"id": f"0_{p}", "end_offset": 100_000} for p in range(100)],

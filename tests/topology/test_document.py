@@ -43,7 +43,7 @@ def read(text: str, **changes: Any) -> Topology:
     return Topology.from_dict(yaml.safe_load(text) | changes, REGISTRY)
 
 
-def test_yaml_gives_what_python_gives() -> None:
+def test_yaml_gives_what_python_gives():
     topo = Topology("flights")
     flights = topo.source("flights", key=["origin", "time_hour"], partitions=12, format="parquet")
     weather = topo.source("weather", key=["origin", "time_hour"], partitions=12)
@@ -65,7 +65,7 @@ def test_yaml_gives_what_python_gives() -> None:
     assert [s.options for s in written.stores] == [{"ttl": 5}, {"ttl": 9}]
 
 
-def test_what_is_added_at_the_end_renumbers_nothing() -> None:
+def test_what_is_added_at_the_end_renumbers_nothing():
     """Sources have a section of their own; their place in it is not their place in the order."""
     more = yaml.safe_load(FLIGHTS)
     more["sources"]["planes"] = {"key": "tailnum", "partitions": 3}
@@ -83,7 +83,7 @@ def test_what_is_added_at_the_end_renumbers_nothing() -> None:
     assert evolution.renumbered == ()
 
 
-def test_sinks_get_their_targets_by_name() -> None:
+def test_sinks_get_their_targets_by_name():
     target = object()
     document = yaml.safe_load(FLIGHTS)
     built = Topology.from_dict(document, REGISTRY, {"out": target}).build()
@@ -92,7 +92,7 @@ def test_sinks_get_their_targets_by_name() -> None:
         Topology.from_dict(document, REGISTRY, {"outt": target})
 
 
-def test_a_list_of_nodes_names_itself_as_python_does() -> None:
+def test_a_list_of_nodes_names_itself_as_python_does():
     written = Topology.from_dict(
         {
             "name": "t",
@@ -118,7 +118,7 @@ def test_a_list_of_nodes_names_itself_as_python_does() -> None:
     assert written.build().to_dict() == topo.build().to_dict()
 
 
-def test_options_may_have_any_name() -> None:
+def test_options_may_have_any_name():
     """They are kept, not called with: `self` is as good a name as any."""
     names = ["self", "topic", "inputs", "processor", "stores", "join", "target", "kind", "parents"]
     options = {name: position for position, name in enumerate(names)}
@@ -140,10 +140,10 @@ def test_options_may_have_any_name() -> None:
     assert all(built.node(name).options == options for name in "pmro")
 
 
-def test_a_registry_may_know_what_is_not_given() -> None:
+def test_a_registry_may_know_what_is_not_given():
     class Named(dict[str, Any]):
         @staticmethod
-        def defaults(processor: str, node: str) -> dict[str, Any]:
+        def defaults(processor, node):
             return {"called": f"{processor} of {node}", "keep": 1}
 
     registry = Named(aggregate=lambda called, keep: (called, keep))
@@ -165,7 +165,7 @@ def numbered(sources: str, **nodes: dict[str, Any]) -> dict[str, int]:
     return {node.name: sub.id for sub in built.subtopologies for node in sub.nodes}
 
 
-def test_appending_renumbers_nothing_though_a_source_is_not_read_yet() -> None:
+def test_appending_renumbers_nothing_though_a_source_is_not_read_yet():
     first = {"p": {"process": "a"}}
     one = numbered("ab", **first)
     assert one == {"a": 0, "p": 0, "b": 1}
@@ -177,11 +177,11 @@ def test_appending_renumbers_nothing_though_a_source_is_not_read_yet() -> None:
 
 @settings(deadline=None)
 @given(st.data())
-def test_what_is_read_keeps_its_number_whatever_is_appended(data: st.DataObject) -> None:
+def test_what_is_read_keeps_its_number_whatever_is_appended(data):
     sources = "abcdef"[: data.draw(st.integers(1, 5))]
     nodes: dict[str, dict[str, Any]] = {}
 
-    def append(names: str, count: int) -> None:
+    def append(names, count):
         for _ in range(count):
             reads = data.draw(st.sampled_from([*names, *nodes]))
             verb = data.draw(st.sampled_from(["process", "repartition"]))
@@ -260,7 +260,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "says"), REFUSED, ids=[case[0][:60] for case in REFUSED])
-def test_errors_have_the_path(text: str, says: str) -> None:
+def test_errors_have_the_path(text, says):
     if text.startswith("{"):
         document = yaml.safe_load(text)
     else:
@@ -273,7 +273,7 @@ def test_errors_have_the_path(text: str, says: str) -> None:
 
 @pytest.mark.parametrize("part", ["registry", "targets"])
 @pytest.mark.parametrize("given", [["upper"], {1: str.upper}, "upper"])
-def test_processors_and_targets_are_given_by_name(part: str, given: Any) -> None:
+def test_processors_and_targets_are_given_by_name(part, given):
     document = {"name": "t", "sources": {"a": None}}
     with pytest.raises(TopologyError, match=rf"^{part}: found .*, expected a mapping by name$"):
         Topology.from_dict(document, **({"registry": {}} | {part: given}))
@@ -286,11 +286,11 @@ class Registry(dict[str, Any]):
         raise TopologyError(f"no module for {name!r}")
 
 
-def test_what_a_registry_says_of_a_name() -> None:
+def test_what_a_registry_says_of_a_name():
     written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x:Y"}}}
     with pytest.raises(TopologyError, match=r"^nodes\.p\.processor: no module for 'x:Y'$") as caught:
         Topology.from_dict(written, Registry())
     assert caught.value.node == "p"
-    written["nodes"]["p"]["processor"] = "needs"  # type: ignore[index]
+    written["nodes"]["p"]["processor"] = "needs"
     with pytest.raises(ModuleNotFoundError):  # a missing package is no mistake of the document
         Topology.from_dict(written, Registry())

@@ -201,7 +201,7 @@ LOST: list[tuple[Describe, Describe, str]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "reason"), LOST)
-def test_keys_that_would_be_looked_up_elsewhere(old: Describe, new: Describe, reason: str) -> None:
+def test_keys_that_would_be_looked_up_elsewhere(old, new, reason):
     found = compare(built(old), built(new))
     assert not found.compatible and found.explain().startswith("existing state cannot be kept:\n  - ")
     assert reason in found.explain()
@@ -260,13 +260,13 @@ KEPT: list[tuple[Describe, Describe, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("old", "new", "notes"), KEPT)
-def test_keys_that_are_looked_up_where_they_lie(old: Describe, new: Describe, notes: tuple[str, ...]) -> None:
+def test_keys_that_are_looked_up_where_they_lie(old, new, notes):
     found = compare(built(old), json.loads(json.dumps(built(new).to_dict())))
     assert found.compatible, found.explain()
     assert found.notes == notes
 
 
-def test_parts_that_are_added_removed_and_renumbered() -> None:
+def test_parts_that_are_added_removed_and_renumbered():
     found = compare(built(plain), built(plain, lambda t: other(t, store="u")))
     assert found.added == ("node of-z", "node z", "store u")
     assert (found.removed, found.renumbered) == ((), ())
@@ -286,7 +286,7 @@ def one_part(topo: Topology) -> None:
     first.merge(topo.source("z", key="k", partitions=4).process(name="of-z", stores=[{"name": "u"}]))
 
 
-def test_reasons_that_hold_in_one_direction() -> None:
+def test_reasons_that_hold_in_one_direction():
     [reason] = compare(built(plain), built(wider)).reasons
     assert reason == "store 's': was split over 4 tasks, is now split over 9"
     found = compare(built(plain, lambda t: other(t, store="u")), built(one_part))
@@ -317,17 +317,15 @@ def users(first: str, *using: str) -> BuiltTopology:
         (users("abc", "a"), users("abc", "b"), False),
     ],
 )
-def test_a_store_is_another_one_if_it_goes_from_one_known_node_to_another(
-    old: Any, new: Any, kept: bool
-) -> None:
+def test_a_store_is_another_one_if_it_goes_from_one_known_node_to_another(old, new, kept):
     reasons = compare(old, new).reasons
     assert (reasons == ()) is kept
     assert kept or "was the state of node 'a', is now the state of node 'b'" in reasons[0]
 
 
-def test_many_reasons_are_found_in_one_go() -> None:
-    def many(partitions: int) -> Describe:
-        def describe(topo: Topology) -> None:
+def test_many_reasons_are_found_in_one_go():
+    def many(partitions):
+        def describe(topo):
             for number in range(200):
                 stream = topo.source(f"t{number}", key="k", partitions=partitions)
                 stream.process(name=f"p{number}", stores=[{"name": f"s{number}"}])
@@ -348,7 +346,7 @@ def test_many_reasons_are_found_in_one_go() -> None:
         (BuiltTopology, "old: found <class .*BuiltTopology'>, expected a built topology"),
     ],
 )
-def test_what_is_no_structure_is_one_error(stored: Any, says: str) -> None:
+def test_what_is_no_structure_is_one_error(stored, says):
     with pytest.raises(TopologyError, match=says):
         compare(stored, built(plain))
     with pytest.raises(TopologyError, match=says.replace("old", "new", 1)):
@@ -377,7 +375,7 @@ def test_what_is_no_structure_is_one_error(stored: Any, says: str) -> None:
         (("stores", 0, "logged"), "no", "stores[0].logged`"),
     ],
 )
-def test_damage_that_could_pass_for_a_structure_is_one_error(way: Any, value: Any, wrong: str) -> None:
+def test_damage_that_could_pass_for_a_structure_is_one_error(way, value, wrong):
     stored = json.loads(json.dumps(built(plain).to_dict()))
     *above, last = way
     at = stored["subtopologies"][0]
@@ -388,14 +386,14 @@ def test_damage_that_could_pass_for_a_structure_is_one_error(way: Any, value: An
         compare(stored, built(plain))
 
 
-def test_a_part_that_is_there_twice_is_damage() -> None:
+def test_a_part_that_is_there_twice_is_damage():
     stored = built(plain).to_dict()
     stored["subtopologies"] *= 2
     with pytest.raises(TopologyError, match="0 is there twice"):
         compare(stored, built(plain))
 
 
-def test_the_fingerprint_follows_the_structure_only() -> None:
+def test_the_fingerprint_follows_the_structure_only():
     different: list[Describe] = [
         plain,
         join,

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "topology.md"
 
 
-def test_public_names_and_an_import_without_networkx() -> None:
+def test_public_names_and_an_import_without_networkx():
     assert all(getattr(topology, name).__module__.startswith("topology.") for name in topology.__all__)
     assert set(topology.__all__) <= set(dir(topology)) and not hasattr(topology, "topologies")
     code = (
@@ -31,7 +31,7 @@ def test_public_names_and_an_import_without_networkx() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_the_page_runs_and_its_yaml_is_its_python() -> None:
+def test_the_page_runs_and_its_yaml_is_its_python():
     found = doctest.testfile(str(PAGE), module_relative=False)
     assert found.attempted > 10 and found.failed == 0
     written = yaml.safe_load(PAGE.read_text().split("```yaml\n")[1].split("```")[0])
@@ -46,7 +46,7 @@ def test_the_page_runs_and_its_yaml_is_its_python() -> None:
     assert application == {name: example[name] for name in ("application", "topology", "input", "output")}
 
 
-def test_the_benchmark_runs() -> None:
+def test_the_benchmark_runs():
     script = ROOT / "benchmarks" / "bench_topology.py"
     sizes = ["--nodes", "200", "--partitions", "400", "--pipelines", "20", "--repeat", "1"]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}

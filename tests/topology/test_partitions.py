@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -43,13 +42,13 @@ def other_column_names(topo: Topology) -> None:
 
 
 @pytest.mark.parametrize("describe", [behind_steps, sharing_a_topic, other_column_names])
-def test_joins_group_all_topics_behind_them(describe: Callable[[Topology], None]) -> None:
+def test_joins_group_all_topics_behind_them(describe):
     topo = Topology("t")
     describe(topo)
     assert topo.build().copartition_groups == (("a", "b", "c"),)
 
 
-def test_merges_several_inputs_and_self_joins_group_nothing() -> None:
+def test_merges_several_inputs_and_self_joins_group_nothing():
     topo = Topology("t")
     a, b = topo.source("a", key="k", partitions=3), topo.source("b", key="k", partitions=7)
     a.merge(b, name="m")
@@ -62,7 +61,7 @@ def test_merges_several_inputs_and_self_joins_group_nothing() -> None:
 
 @pytest.mark.parametrize("join", ["join_table", "join_stream"])
 @pytest.mark.parametrize("behind", ["source", "repartition", "process"])
-def test_joined_keys_need_their_columns_in_one_order(join: str, behind: str) -> None:
+def test_joined_keys_need_their_columns_in_one_order(join, behind):
     """A hash of several columns depends on their order: equal keys would lie in different partitions."""
     topo = Topology("t")
     a = topo.source("a", key=["origin", "hour"], partitions=3)
@@ -105,9 +104,7 @@ def a_chain(topo: Topology) -> None:
         (a_chain, {"a": 6, "r-repartition": 6, "q-repartition": 6}),
     ],
 )
-def test_an_open_repartition_takes_the_count_of_its_group_else_of_its_writer(
-    describe: Callable[[Topology], None], counts: dict[str, int]
-) -> None:
+def test_an_open_repartition_takes_the_count_of_its_group_else_of_its_writer(describe, counts):
     topo = Topology("t")
     describe(topo)
     built = topo.build()
@@ -144,7 +141,7 @@ def external_ones_differ(topo: Topology) -> None:
         (external_ones_differ, "create the topics with equal counts"),
     ],
 )
-def test_counts_that_do_not_fit_are_one_error(describe: Callable[[Topology], None], says: str) -> None:
+def test_counts_that_do_not_fit_are_one_error(describe, says):
     topo = Topology("t")
     describe(topo)
     with pytest.raises(TopologyError, match=says) as caught:
@@ -159,7 +156,7 @@ def stateful(partitions: int | None = None) -> BuiltTopology:
     return topo.build()
 
 
-def test_a_missing_source_is_a_state_until_metadata_comes() -> None:
+def test_a_missing_source_is_a_state_until_metadata_comes():
     built = stateful()
     assert [(r.kind, r.topics) for r in built.readiness().reasons] == [("missing", ("flights",))]
     assert (built.subtopologies[0].partitions, built.node("flights").partitions) == (0, None)
@@ -175,7 +172,7 @@ def test_a_missing_source_is_a_state_until_metadata_comes() -> None:
     assert kinds(gone.with_partitions({"flights": 4})) == ["changed"], "the store's count is remembered"
 
 
-def test_a_count_that_changes_under_a_store_is_refused_as_a_state() -> None:
+def test_a_count_that_changes_under_a_store_is_refused_as_a_state():
     built = stateful(12).with_partitions({"flights": 16})
     assert built.readiness().reason == (
         "topic 'flights': 12 -> 16 partitions, but the keys of store 'delays' are split into 12 partitions; "
@@ -187,7 +184,7 @@ def test_a_count_that_changes_under_a_store_is_refused_as_a_state() -> None:
     assert len(topo.build().with_partitions({"a": 5}).tasks()) == 5, "without a store it may change"
 
 
-def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
+def test_what_hangs_on_an_unknown_count_is_unknown():
     topo = Topology("t")
     topo.source("a").repartition("k", name="r").repartition("l", name="q", partitions=2).process()
     built = topo.build()
@@ -202,7 +199,7 @@ def joined() -> BuiltTopology:
     return topo.build()
 
 
-def test_only_counts_with_which_it_could_run_are_something_to_go_back_to() -> None:
+def test_only_counts_with_which_it_could_run_are_something_to_go_back_to():
     half = joined().with_partitions({"a": 3})
     assert kinds(half) == ["missing"]
     mixed = half.with_partitions({"b": 4})
@@ -216,7 +213,7 @@ def test_only_counts_with_which_it_could_run_are_something_to_go_back_to() -> No
     assert away.with_partitions({"a": 4, "b": 4}).readiness()
 
 
-def test_counts_cannot_be_written_to() -> None:
+def test_counts_cannot_be_written_to():
     built = stateful(3)
     for copied in (built, pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):  # noqa: S301 - made here
         assert copied.partitions == {"flights": 3}
@@ -237,7 +234,7 @@ def test_counts_cannot_be_written_to() -> None:
         (["a"], r"with_partitions: found .*, expected a mapping of topics to counts"),
     ],
 )
-def test_metadata_itself_has_to_make_sense(counts: dict[str, int], says: str) -> None:
+def test_metadata_itself_has_to_make_sense(counts, says):
     with pytest.raises(TopologyError, match=says):
         stateful().with_partitions(counts)
 
@@ -251,7 +248,7 @@ def beside(b: int) -> BuiltTopology:
     return topo.build()
 
 
-def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change() -> None:
+def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change():
     assert beside(4).with_partitions({"b": 2}).readiness()
     [reason] = beside(4).with_partitions({"b": 6}).readiness().reasons
     assert str(reason) == (
@@ -262,12 +259,12 @@ def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_metadata_is_judged_as_a_new_description_is(data: st.DataObject) -> None:
+def test_metadata_is_judged_as_a_new_description_is(data):
     streams = data.draw(st.integers(1, 4))
     mixed = [data.draw(st.sets(st.integers(0, streams - 1), min_size=1)) for _ in range(3)]
     users = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True))
 
-    def built(sizes: list[int]) -> BuiltTopology:
+    def built(sizes):
         topo = Topology("t")
         found = [topo.source(f"t{i}", key="k", partitions=size) for i, size in enumerate(sizes)]
         for number, mix in enumerate(mixed):
@@ -281,7 +278,7 @@ def test_metadata_is_judged_as_a_new_description_is(data: st.DataObject) -> None
     assert bool(later.readiness()) == compare(built(before), built(after)).compatible
 
 
-def test_a_remedy_is_offered_only_if_its_group_takes_it() -> None:
+def test_a_remedy_is_offered_only_if_its_group_takes_it():
     topo = Topology("t")
     again = topo.source("b", key="z", partitions=4).repartition("k", name="r")
     topo.source("a", key="k", partitions=6).join_table(again, name="j", stores=STORE)

@@ -142,7 +142,7 @@ def hashed(values: bytes) -> int:
     return int.from_bytes(hashlib.sha256(SALT + values).digest()[:8])
 
 
-def test_the_hash_tells_keys_apart() -> None:
+def test_the_hash_tells_keys_apart():
     """Else a change of key or count would go unseen here, among so few records."""
     ways = {
         tuple(hashed(bytes(record[column] for column in key)) % count for record in RECORDS)
@@ -175,13 +175,13 @@ def lookups(described: Description, built: BuiltTopology) -> dict[Lookup, set[tu
 
 @settings(max_examples=200, deadline=None)
 @given(descriptions().flatmap(lambda old: st.tuples(st.just(old), edited(old))))
-def test_no_key_is_looked_up_where_it_does_not_lie(pair: tuple[Description, Description]) -> None:
+def test_no_key_is_looked_up_where_it_does_not_lie(pair):
     built = [build(described) for described in pair]
     if built[0] is None or built[1] is None:
         event("refused")
         return
     evolution = compare(built[0], built[1].to_dict())
-    before, after = (lookups(described, each) for described, each in zip(pair, built, strict=True))  # type: ignore[arg-type]
+    before, after = (lookups(described, each) for described, each in zip(pair, built, strict=True))
     stay = {s.name for s in built[0].stores} & {s.name for s in built[1].stores}
     ready = all(each is not None and each.readiness() for each in built)
     event(
@@ -208,7 +208,7 @@ def test_no_key_is_looked_up_where_it_does_not_lie(pair: tuple[Description, Desc
 
 @settings(max_examples=150, deadline=None)
 @given(descriptions(), st.data())
-def test_what_touches_no_key_keeps_the_state(old: Description, data: st.DataObject) -> None:
+def test_what_touches_no_key_keeps_the_state(old, data):
     """Nodes renamed, steps put between, pipelines added at the end: nothing of it moves a key."""
     new = list(old)
     for i in range(len(old) - 1, -1, -1):

@@ -132,9 +132,7 @@ def contents(topo: Topology) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("call", "node", "says"), CALLS, ids=[case[2][:60] for case in CALLS])
-def test_a_refused_call_names_its_node_and_leaves_nothing_behind(
-    call: Call, node: str | None, says: str
-) -> None:
+def test_a_refused_call_names_its_node_and_leaves_nothing_behind(call, node, says):
     topo, a = started()
     before = contents(topo)
     with pytest.raises(TopologyError) as caught:
@@ -151,7 +149,7 @@ def test_a_refused_call_names_its_node_and_leaves_nothing_behind(
     assert violations(topo.build()) == ()
 
 
-def test_an_error_of_a_processor_leaves_nothing_behind() -> None:
+def test_an_error_of_a_processor_leaves_nothing_behind():
     topo, a = started()
     before = contents(topo)
     with pytest.raises(RuntimeError):
@@ -161,7 +159,7 @@ def test_an_error_of_a_processor_leaves_nothing_behind() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([case for case in CALLS if "n" * 254 not in (case[1] or "")]), max_size=8))
-def test_refused_calls_in_between_change_nothing(calls: list[tuple[Call, str | None, str]]) -> None:
+def test_refused_calls_in_between_change_nothing(calls):
     clean, a = started()
     tried, b = started()
     for number, (call, *_) in enumerate(calls):
@@ -233,7 +231,7 @@ BUILDS: list[tuple[Call, str | None, str]] = [
 
 
 @pytest.mark.parametrize(("call", "node", "says"), BUILDS, ids=[case[2][:60] for case in BUILDS])
-def test_a_refused_build_names_its_node(call: Call, node: str | None, says: str) -> None:
+def test_a_refused_build_names_its_node(call, node, says):
     topo, a = started()
     call(topo, a)
     with pytest.raises(TopologyError) as caught:
@@ -241,7 +239,7 @@ def test_a_refused_build_names_its_node(call: Call, node: str | None, says: str)
     assert says in str(caught.value) and caught.value.node == node
 
 
-def test_topics_that_do_not_collide() -> None:
+def test_topics_that_do_not_collide():
     topo = Topology("t")
     a = topo.source("a.b", key="k", partitions=1)
     a.merge(topo.source("a_b"), topo.source("s-changelog")).process(
@@ -253,7 +251,7 @@ def test_topics_that_do_not_collide() -> None:
     assert violations(topo.build()) == ()
 
 
-def test_graphs_that_no_call_makes() -> None:
+def test_graphs_that_no_call_makes():
     with pytest.raises(TopologyError, match="topology: found no nodes"):
         Topology("t").build()
     with pytest.raises(TopologyError, match=r"node 'b': unknown input 'aa'; did you mean 'aaa'\?"):
@@ -263,7 +261,7 @@ def test_graphs_that_no_call_makes() -> None:
         topo.build().node("know")
 
 
-def test_options_that_are_like_no_parameter_are_kept() -> None:
+def test_options_that_are_like_no_parameter_are_kept():
     topo = Topology("t")
     options = {"by": "k", "keep": 10, "ttl": 5, "time": "at", "window": "1 h"}
     source = topo.source("a", event_time="at", delay="5 minutes", rows=3)
@@ -272,7 +270,7 @@ def test_options_that_are_like_no_parameter_are_kept() -> None:
     assert topo.build().node("p").options == options
 
 
-def test_limits_are_still_taken() -> None:
+def test_limits_are_still_taken():
     assert names.check_count(MOST, "n") == MOST
     assert names.check_legal_name("x" * 200, "name") == "x" * 200
     assert [len(names.legal("x" * length)) for length in (179, 180, 181)] == [179, 180, 180]

@@ -60,12 +60,12 @@ LOGGED = "changelog partitions do not belong to exactly one task each"
     ],
     ids=["order", "not read", "read twice", "not logged", "logged twice"],
 )
-def test_tasks_that_are_damaged(damage: Callable[[list[Task]], object], line: str) -> None:
+def test_tasks_that_are_damaged(damage, line):
     assert found(damage) == (line,)
 
 
-def test_partitions_that_meet_are_in_one_task() -> None:
-    def exchanged(tasks: list[Task]) -> None:
+def test_partitions_that_meet_are_in_one_task():
+    def exchanged(tasks):
         first, second = (task.topic_partitions for task in tasks[:2])
         tasks[0] = tasks[0]._replace(topic_partitions=(first[0], *second[1:]))
         tasks[1] = tasks[1]._replace(topic_partitions=(second[0], *first[1:]))
@@ -76,7 +76,7 @@ def test_partitions_that_meet_are_in_one_task() -> None:
     assert all(line.endswith("is spread over several tasks") for line in lines)
 
 
-def test_subtopologies_run_once_each_and_in_order() -> None:
+def test_subtopologies_run_once_each_and_in_order():
     whole = built()
     order = tuple(whole.order)
     twice = violations(Damaged(whole, {"order": (*order, order[0])}))
@@ -105,9 +105,9 @@ def node(name: str, kind: str = "processor", parents: tuple[str, ...] = (), **mo
         ),
     ],
 )
-def test_data_flows_from_earlier_to_later_nodes(subtopologies: list[list[Any]], line: str | None) -> None:
+def test_data_flows_from_earlier_to_later_nodes(subtopologies, line):
     subs = [SimpleNamespace(id=i, nodes=nodes, stores=()) for i, nodes in enumerate(subtopologies)]
     nodes = [each for sub in subtopologies for each in sub]
     order = tuple(range(len(subs)))
     damaged = SimpleNamespace(subtopologies=subs, nodes=nodes, order=order, readiness=lambda: False)
-    assert violations(damaged) == ((line,) if line else ())  # type: ignore[arg-type]
+    assert violations(damaged) == ((line,) if line else ())
