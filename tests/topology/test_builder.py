@@ -184,16 +184,11 @@ class Lays:
         ({"logged": False}, {}, {"logged": True}, "with logged False elsewhere, here with True"),
         ({}, {}, {"logged": False}, "with logged True elsewhere, here with False"),
         ({}, {}, {"retention_ms": 5}, "without retention_ms elsewhere, here with 5"),
-        (
-            {"key": {"k": "string"}},
-            {},
-            {"key": {"k": "long"}},
-            "with key .*string.* elsewhere, here with .*long.*",
-        ),
+        ({"key": {"k": "string"}}, {}, {"key": {"k": "long"}}, "with key .*string.* elsewhere, here with .*long.*"),
         ({"key": {"k": "string"}}, {}, {"ttl": 3}, "without ttl elsewhere, here with 3"),
         ({"logged": False, "retention_ms": 5}, {}, {"ttl": 3}, "without ttl elsewhere, here with 3"),
     ],
-)
+)  # fmt: skip
 def test_processors_that_share_a_store_declare_it_alike(declared, first, second, says):
     topo = Topology("t")
     if declared is not None:

@@ -106,7 +106,7 @@ names = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_character
         lambda t, name: Topology.from_dict({"name": "t", "sources": {name: None}}),
     ],
     ids=["topic", "source", "key", "processor", "sink", "target", "store", "topology", "document"],
-)
+)  # fmt: skip
 def test_what_nobody_sees_is_in_no_name(call, letter):
     with pytest.raises(TopologyError) as caught:
         call(Topology("t"), f"a{letter}b")

@@ -47,7 +47,7 @@ def test_the_hint_is_the_nearest_name_or_the_first_eight(name, known, hint):
         ("", ["path"], ""),
         ("path", [], ""),
     ],
-)
+)  # fmt: skip
 def test_only_a_name_that_is_alike_is_meant(name, known, meant):
     assert nearest_name(name, known) == meant
 

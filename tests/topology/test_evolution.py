@@ -100,104 +100,46 @@ def inputs(topo: Topology, *, order: str = "ab") -> None:
 
 
 LOST: list[tuple[Describe, Describe, str]] = [
-    (
-        two_sources,
-        lambda t: two_sources(t, keep="b"),
-        "node 'p' looked up keys from 'a', now looks up keys from 'b'",
-    ),
-    (
-        lambda t: two_sources(t, b=4),
-        lambda t: two_sources(t, b=4, keep="b"),
-        "store 's': node 'p' looked up keys from 'a', now looks up keys from 'b'",
-    ),
-    (
-        merged,
-        lambda t: merged(t, second="c", partitions=3),
-        "keys from 'a' + 'b', now looks up keys from 'a' + 'c'",
-    ),
-    (
-        merged,
-        lambda t: merged(t, partitions=3),
-        "topic 'b': 2 -> 3 partitions, but the keys of store 's' are split into 2 partitions",
-    ),
+    (two_sources, lambda t: two_sources(t, keep="b"),
+        "node 'p' looked up keys from 'a', now looks up keys from 'b'"),
+    (lambda t: two_sources(t, b=4), lambda t: two_sources(t, b=4, keep="b"),
+        "store 's': node 'p' looked up keys from 'a', now looks up keys from 'b'"),
+    (merged, lambda t: merged(t, second="c", partitions=3),
+        "keys from 'a' + 'b', now looks up keys from 'a' + 'c'"),
+    (merged, lambda t: merged(t, partitions=3),
+        "topic 'b': 2 -> 3 partitions, but the keys of store 's' are split into 2 partitions"),
     (merged, lambda t: merged(t, key="l"), "store 's': was keyed by (k), is now keyed by (l), in topic 'b'"),
     (plain, lambda t: plain(t, topic="b"), "node 'p' looked up keys from 'a', now looks up keys from 'b'"),
-    (
-        plain,
-        lambda t: plain(t, topic="b", name="q"),
-        "was used with keys from 'a', is now used with keys from 'b'",
-    ),
+    (plain, lambda t: plain(t, topic="b", name="q"), "was used with keys from 'a', is now used with keys from 'b'"),
     (join, lambda t: join(t, right="y"), "store 's': was keyed by (x), is now keyed by (y), in topic 'b'"),
     (join, lambda t: join(t, swapped=True), "keys from 'a', then 'b', now looks up keys from 'b', then 'a'"),
-    (
-        inputs,
-        lambda t: inputs(t, order="ba"),
-        "keys from 'a', then 'b', now looks up keys from 'b', then 'a'",
-    ),
-    (
-        two_stores,
-        lambda t: two_stores(t, first="t", second="s"),
-        "store 's': was the state of node 'p', is now the state of node 'q'",
-    ),
-    (
-        lambda t: two_stores(t, same=True),
-        lambda t: two_stores(t, same=True, first="t", second="s"),
-        "store 's': was the state of node 'p', is now the state of node 'q'",
-    ),
-    (
-        ordered,
-        lambda t: ordered(t, key=("y", "x")),
-        "was keyed by (x, y), is now keyed by (y, x), in topic 'a'",
-    ),
-    (
-        chained,
-        lambda t: chained(t, key="l"),
-        "was keyed by (k), is now keyed by (l), in topic 'r-repartition'",
-    ),
+    (inputs, lambda t: inputs(t, order="ba"), "keys from 'a', then 'b', now looks up keys from 'b', then 'a'"),
+    (two_stores, lambda t: two_stores(t, first="t", second="s"),
+        "store 's': was the state of node 'p', is now the state of node 'q'"),
+    (lambda t: two_stores(t, same=True), lambda t: two_stores(t, same=True, first="t", second="s"),
+        "store 's': was the state of node 'p', is now the state of node 'q'"),
+    (ordered, lambda t: ordered(t, key=("y", "x")), "was keyed by (x, y), is now keyed by (y, x), in topic 'a'"),
+    (chained, lambda t: chained(t, key="l"), "was keyed by (k), is now keyed by (l), in topic 'r-repartition'"),
     (chained, lambda t: chained(t, partitions=4), "topic 'r-repartition': 3 -> 4 partitions"),
-    (
-        chained,
-        lambda t: chained(t, by="q"),
-        "keys from 'r-repartition', now looks up keys from 'q-repartition'",
-    ),
-    (
-        lambda t: shared(t, users="p"),
-        lambda t: shared(t, q_reads="b"),
-        "store 's': was used with keys from 'a', is now used with keys from 'a' and 'b'",
-    ),
-    (
-        plain,
-        lambda t: plain(t, behind=True),
-        "store 's': was in subtopology 0, is now in 1, but its state belongs to tasks 0_*; declare new parts after",
-    ),
-    (
-        plain,
-        lambda t: plain(t, keep={"logged": False}),
-        "store 's': was logged, is now not logged; its changelog",
-    ),
+    (chained, lambda t: chained(t, by="q"), "keys from 'r-repartition', now looks up keys from 'q-repartition'"),
+    (lambda t: shared(t, users="p"), lambda t: shared(t, q_reads="b"),
+        "store 's': was used with keys from 'a', is now used with keys from 'a' and 'b'"),
+    (plain, lambda t: plain(t, behind=True),
+        "store 's': was in subtopology 0, is now in 1, but its state belongs to tasks 0_*; declare new parts after"),
+    (plain, lambda t: plain(t, keep={"logged": False}), "store 's': was logged, is now not logged; its changelog"),
     # a store that goes and another one that comes may be one that was renamed
-    (
-        plain,
-        lambda t: plain(t, store="u"),
-        "subtopology 0: store 's' removed and store 'u' added, which would",
-    ),
+    (plain, lambda t: plain(t, store="u"), "subtopology 0: store 's' removed and store 'u' added, which would"),
     (plain, lambda t: plain(t, behind=True, store="u", name="q"), "store 's' removed and store 'u' added"),
-    (
-        plain,
-        lambda t: plain(t, topic="b", behind=True, store="u", name="q"),
-        "store 's' removed and store 'u' added, which would start empty; keep the old name, or remove first",
-    ),
-    (
-        lambda t: (plain(t), other(t, store="v")),
-        lambda t: (plain(t), other(t, topic="y", store="u")),
-        "subtopology 1: store 'v' removed and store 'u' added",
-    ),
+    (plain, lambda t: plain(t, topic="b", behind=True, store="u", name="q"),
+        "store 's' removed and store 'u' added, which would start empty; keep the old name, or remove first"),
+    (lambda t: (plain(t), other(t, store="v")), lambda t: (plain(t), other(t, topic="y", store="u")),
+        "subtopology 1: store 'v' removed and store 'u' added"),
     (
         lambda t: plain(t, store="u"),  # another number, other nodes: what is the same is the topic
         lambda t: (other(t), plain(t, name="q")),
         "subtopology 0: store 'u' removed and store 's' added",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "reason"), LOST)
@@ -231,11 +173,8 @@ KEPT: list[tuple[Describe, Describe, tuple[str, ...]]] = [
     (with_step, lambda t: with_step(t, named=False), ()),
     (with_step, plain, ()),
     (plain, lambda t: plain(t, name="q"), ()),
-    (
-        chained,
-        lambda t: chained(t, upstream="b"),
-        ("subtopology 0 (or a part of it) is now 1, without any state to move",),
-    ),
+    (chained, lambda t: chained(t, upstream="b"),
+        ("subtopology 0 (or a part of it) is now 1, without any state to move", )),
     (lambda t: shared(t, users="p"), shared, ()),
     (shared, lambda t: shared(t, users="q"), ()),
     (lambda t: merged_with(t, partitions=2), lambda t: merged_with(t, partitions=3), ()),
@@ -244,19 +183,13 @@ KEPT: list[tuple[Describe, Describe, tuple[str, ...]]] = [
     (lambda t: plain(t, store=""), plain, ("store 's' is new: it starts empty",)),
     (plain, lambda t: plain(t, keep={"retention_ms": 5}), ("store 's': retention_ms was None, is now 5",)),
     (plain, lambda t: (plain(t), other(t, store="u")), ("store 'u' is new: it starts empty",)),
-    (
-        lambda t: (plain(t), other(t)),
-        lambda t: (plain(t, store=""), other(t, store="u")),
-        ("store 's' is removed: its state is no longer used", "store 'u' is new: it starts empty"),
-    ),
-    (
-        lambda t: plain(t, store=""),
-        lambda t: (other(t), plain(t, store="")),
-        ("subtopology 0 (or a part of it) is now 1, without any state to move",),
-    ),
+    (lambda t: (plain(t), other(t)), lambda t: (plain(t, store=""), other(t, store="u")),
+        ("store 's' is removed: its state is no longer used", "store 'u' is new: it starts empty")),
+    (lambda t: plain(t, store=""), lambda t: (other(t), plain(t, store="")),
+        ("subtopology 0 (or a part of it) is now 1, without any state to move", )),
     (plain, lambda t: plain(t, partitions=None), ()),
     (lambda t: plain(t, partitions=None), plain, ()),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new", "notes"), KEPT)
@@ -374,7 +307,7 @@ def test_what_is_no_structure_is_one_error(stored, says):
         (("stores", 0, "name"), 5, "stores[0].name`"),
         (("stores", 0, "logged"), "no", "stores[0].logged`"),
     ],
-)
+)  # fmt: skip
 def test_damage_that_could_pass_for_a_structure_is_one_error(way, value, wrong):
     stored = json.loads(json.dumps(built(plain).to_dict()))
     *above, last = way

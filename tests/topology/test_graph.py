@@ -11,16 +11,6 @@ def parts(topo: Topology) -> list[list[str]]:
     return [[n.name for n in sub.nodes] for sub in topo.build().subtopologies]
 
 
-def test_a_shared_store_connects_and_parts_are_numbered_by_their_first_nodes():
-    topo = Topology("t")
-    topo.store("s")
-    topo.source("a", partitions=2).process(name="pa", stores=["s"])
-    topo.source("between", partitions=1)
-    topo.source("b", partitions=3).process(name="pb", stores=["s"])
-    assert parts(topo) == [["a", "pa", "b", "pb"], ["between"]]
-    assert topo.build().subtopologies[0].partitions == 3
-
-
 def test_a_repartition_cuts_and_its_topic_is_read_by_one_internal_source():
     topo = Topology("t")
     again = topo.source("a", key="k", partitions=2).repartition("x", name="r", partitions=5)
@@ -31,17 +21,6 @@ def test_a_repartition_cuts_and_its_topic_is_read_by_one_internal_source():
     keys = {"a": "k", "r": "x", "r-source": "x", "p": "x", "q-source": "y", "out": "y"}
     assert {name: built.node(name).key for name in keys} == {name: (key,) for name, key in keys.items()}
     assert built.node("q").topic == built.node("q-source").topic == "q-repartition"
-
-
-def test_numbers_stay_when_parts_are_added_at_the_end():
-    topo = Topology("t")
-    flights = topo.source("flights", key="k", partitions=4)
-    flights.repartition("x", name="r").process(name="p", stores=[{"name": "s"}])
-    before = {n.name: sub.id for sub in topo.build().subtopologies for n in sub.nodes}
-    topo.source("more", partitions=3).repartition("y").process()
-    flights.process(name="also")  # attached to an existing part
-    after = {n.name: sub.id for sub in topo.build().subtopologies for n in sub.nodes}
-    assert before.items() <= after.items()
 
 
 def test_nodes_and_subtopologies_come_in_declared_order_as_far_as_the_flow_lets_them():
@@ -90,18 +69,12 @@ def a_longer_way(topo: Topology) -> None:
         ),
         (merged_with_its_own_repartition, "r", "through r, because of node 'both'; add a repartition"),
         (a_longer_way, "r1", "return to subtopology 0 through r1 -> r2, because of store 's'"),
-        (
-            {"x": {"process": ["a", "z"]}, "y": {"process": "x"}, "z": {"process": "y"}},
-            "x",
-            "node 'x': a cycle, x -> y -> z -> x; remove one of these inputs",
-        ),
-        (
-            {"x": {"process": ["a", "r"]}, "r": {"repartition": "x", "key": "k"}},
-            "x",
-            "node 'x': a cycle, x -> r -> r-source -> x; remove one of these inputs",
-        ),
+        ({"x": {"process": ["a", "z"]}, "y": {"process": "x"}, "z": {"process": "y"}}, "x",
+            "node 'x': a cycle, x -> y -> z -> x; remove one of these inputs"),
+        ({"x": {"process": ["a", "r"]}, "r": {"repartition": "x", "key": "k"}}, "x",
+            "node 'x': a cycle, x -> r -> r-source -> x; remove one of these inputs"),
     ],
-)
+)  # fmt: skip
 def test_cycles_are_refused_with_the_way_round(describe, node, says):
     if callable(describe):
         topo = Topology("t")

@@ -9,43 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology import BuiltTopology, Stream, Topology, TopologyError, TopologyNotReady, compare
+from topology import BuiltTopology, Topology, TopologyError, TopologyNotReady, compare
 
 STORE = [{"name": "s"}]
 
 
 def kinds(built: BuiltTopology) -> list[str]:
     return [reason.kind for reason in built.readiness().reasons]
-
-
-# -- groups
-def three(topo: Topology) -> list[Stream]:
-    return [topo.source(name, key="k", partitions=3) for name in "abc"]
-
-
-def behind_steps(topo: Topology) -> None:
-    a, b, c = three(topo)
-    a.process().merge(b.process()).process().join_table(c.process())
-
-
-def sharing_a_topic(topo: Topology) -> None:
-    a, b, c = three(topo)
-    b.join_stream(c)
-    a.join_stream(b)
-    topo.source("d", key="k", partitions=3).process()
-
-
-def other_column_names(topo: Topology) -> None:
-    columns = {"a": ["origin", "hour"], "b": ("origin", "hour"), "c": ["at", "time"]}
-    a, b, c = (topo.source(name, key=key, partitions=3) for name, key in columns.items())
-    a.join_table(b).join_table(c)
-
-
-@pytest.mark.parametrize("describe", [behind_steps, sharing_a_topic, other_column_names])
-def test_joins_group_all_topics_behind_them(describe):
-    topo = Topology("t")
-    describe(topo)
-    assert topo.build().copartition_groups == (("a", "b", "c"),)
 
 
 def test_merges_several_inputs_and_self_joins_group_nothing():
@@ -57,96 +27,6 @@ def test_merges_several_inputs_and_self_joins_group_nothing():
     built = topo.build()
     assert (built.copartition_groups, built.subtopologies[0].partitions) == ((), 7)
     assert (built.node("m").key, built.node("pairs").parents) == (("k",), ("a", "a"))
-
-
-@pytest.mark.parametrize("join", ["join_table", "join_stream"])
-@pytest.mark.parametrize("behind", ["source", "repartition", "process"])
-def test_joined_keys_need_their_columns_in_one_order(join, behind):
-    """A hash of several columns depends on their order: equal keys would lie in different partitions."""
-    topo = Topology("t")
-    a = topo.source("a", key=["origin", "hour"], partitions=3)
-    b = topo.source("b", key=["hour", "origin"], partitions=3)
-    if behind == "repartition":
-        b = topo.source("c", partitions=2).repartition(["hour", "origin"], name="again", partitions=3)
-    elif behind == "process":
-        b = b.process(name="again")
-    getattr(a, join)(b, name="j")
-    wrong = (
-        rf"cannot join 'a' by \(origin, hour\) with {b.name!r} by \(hour, origin\): equal keys would lie in"
-    )
-    with pytest.raises(TopologyError, match=wrong) as caught:
-        topo.build()
-    assert caught.value.node == "j"
-
-
-# -- counts of repartitions
-def joined_table(topo: Topology) -> None:
-    by_tail = topo.source("a", key="origin", partitions=12).repartition("k", name="r")
-    by_tail.join_table(topo.source("b", key="k", partitions=5), name="j")
-
-
-def two_open_ones(topo: Topology, second: int | None = None) -> None:
-    a = topo.source("a", partitions=3).repartition("k", name="r")
-    b = topo.source("b", partitions=7).repartition("k", name="q", partitions=second)
-    a.join_stream(b, name="j")
-
-
-def a_chain(topo: Topology) -> None:
-    topo.source("a", partitions=6).repartition("k", name="r").repartition("l", name="q")
-
-
-@pytest.mark.parametrize(
-    ("describe", "counts"),
-    [
-        (joined_table, {"a": 12, "r-repartition": 5, "b": 5}),
-        (two_open_ones, {"a": 3, "r-repartition": 7, "b": 7, "q-repartition": 7}),
-        (lambda t: two_open_ones(t, 2), {"a": 3, "r-repartition": 2, "b": 7, "q-repartition": 2}),
-        (a_chain, {"a": 6, "r-repartition": 6, "q-repartition": 6}),
-    ],
-)
-def test_an_open_repartition_takes_the_count_of_its_group_else_of_its_writer(describe, counts):
-    topo = Topology("t")
-    describe(topo)
-    built = topo.build()
-    assert built.partitions == counts
-    assert built.node("r").partitions == built.node("r-source").partitions == counts["r-repartition"]
-
-
-def unequal(topo: Topology) -> None:
-    a, b, c = (topo.source(name, key="k", partitions=n) for name, n in (("a", 12), ("b", 8), ("c", 12)))
-    a.join_table(b, name="j").join_table(c, name="j2")
-
-
-def two_declared(topo: Topology) -> None:
-    a = topo.source("a", partitions=3).repartition("k", name="ra", partitions=4)
-    b = topo.source("b", key="k", partitions=5)
-    a.join_stream(b.repartition("k", name="rb", partitions=5), name="j")
-
-
-def external_ones_differ(topo: Topology) -> None:
-    one, two = topo.source("a", key="k", partitions=3), topo.source("b", key="k", partitions=4)
-    again = topo.source("c", key="z", partitions=2).repartition("k", name="r")
-    again.join_table(one, name="j")
-    again.join_table(two)
-
-
-@pytest.mark.parametrize(
-    ("describe", "says"),
-    [
-        (
-            unequal,
-            r"nodes 'j', 'j2': joined topics need equal partition counts, found a=12, b=8, c=12; create",
-        ),
-        (two_declared, "found ra-repartition=4, rb-repartition=5; set the count of the group on the repart"),
-        (external_ones_differ, "create the topics with equal counts"),
-    ],
-)
-def test_counts_that_do_not_fit_are_one_error(describe, says):
-    topo = Topology("t")
-    describe(topo)
-    with pytest.raises(TopologyError, match=says) as caught:
-        topo.build()
-    assert caught.value.node == "j"
 
 
 # -- metadata
@@ -233,7 +113,7 @@ def test_counts_cannot_be_written_to():
         ({"flights": 1_000_001}, "found 1000001, expected at most"),
         (["a"], r"with_partitions: found .*, expected a mapping of topics to counts"),
     ],
-)
+)  # fmt: skip
 def test_metadata_itself_has_to_make_sense(counts, says):
     with pytest.raises(TopologyError, match=says):
         stateful().with_partitions(counts)

@@ -105,13 +105,9 @@ def test_a_topic_that_joins_at_run_time_renumbers_nothing(found, topic, count, r
         ({"a": 1}, None, "changelogs: found nothing, expected a list of topics"),
         ({"a": 1}, [3], "changelogs: found 3, expected a name"),
         ({3: 1}, (), "topic: found 3, expected a name"),
-        (
-            {"a": 4, "log": 6},
-            ["log"],
-            "'log' has 6 partitions, but no input topic has that number; theirs: 4",
-        ),
+        ({"a": 4, "log": 6}, ["log"], "'log' has 6 partitions, but no input topic has that number; theirs: 4"),
     ],
-)
+)  # fmt: skip
 def test_topics_that_are_refused(topics, changelogs, says):
     with pytest.raises(TopologyError, match=says):
         group_topics(topics, changelogs)
