@@ -1,7 +1,9 @@
-"""Standbys near their changelogs (KIP-925): where they go, what is refused, and what is said."""
+"""Standbys near their changelogs (KIP-925) and away from the rack of their active (KIP-708); the optimum has a file."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +15,27 @@ from taskplace.assign.rack_standbys import _RackStandbys
 from taskplace.assign.standby import StandbyCosts, Traffic, place_standbys
 from taskplace.errors import ConfigError
 from taskplace.model.problem_columns import STANDBY
+from taskplace.simulation import Cluster, Event
 from taskplace.verify import verify
-from tests.support.standby_racks import STRATEGIES, configured
+from tests.support.stateful_tasks import ids, rests, stateful, zoned, zones_of
+
+STRATEGIES = ("min_traffic", "balance_subtopology")
+
+
+def configured(
+    strategy: str = "balance_subtopology",
+    standbys: int = 1,
+    costs: tuple[int | None, int | None] = (None, None),
+    tags: Sequence[str] = (),
+) -> PlacementConfig:
+    return PlacementConfig(
+        num_standby_replicas=standbys,
+        rack_aware_assignment_strategy=strategy,
+        rack_aware_assignment_traffic_cost=costs[0],
+        rack_aware_assignment_non_overlap_cost=costs[1],
+        rack_aware_assignment_tags=tuple(tags),
+        acceptable_recovery_lag=100,
+    )
 
 
 def _spread_over_racks(n: int, m: int, standbys: int, config: PlacementConfig, step: int = 1) -> Problem:
@@ -71,23 +92,16 @@ def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch):
 def test_racks_that_are_not_known_are_named_once_and_known_ones_count():
     problem = _spread_over_racks(6, 3, 1, configured())
     bare = Problem([t._replace(changelog_racks=()) for t in problem.tasks], problem.instances, problem.config)
-    (warning,) = [
-        w for w in taskplace.plan(bare).warnings if w.startswith("standbys are placed without racks")
-    ]
-    assert "changelog_racks" in warning
-    assert not [w for w in taskplace.plan(problem).warnings if w.startswith("standbys")]
     half = [t if t.id.partition % 2 else t._replace(changelog_racks=()) for t in problem.tasks]
-    assert not [
-        w
-        for w in taskplace.plan(Problem(half, problem.instances, problem.config)).warnings
-        if "standbys" in w
-    ]
     untagged = [replace(problem.instances[0], tags={}), *problem.instances[1:]]
-    assert [
-        w
-        for w in taskplace.plan(Problem(problem.tasks, untagged, problem.config)).warnings
-        if "standbys" in w
-    ]
+
+    def warnings(problem):
+        return [w for w in taskplace.plan(problem).warnings if "standbys" in w]
+
+    (warning,) = warnings(bare)
+    assert warning.startswith("standbys are placed without racks") and "changelog_racks" in warning
+    assert warnings(problem) == warnings(replace(problem, tasks=half)) == []
+    assert warnings(replace(problem, instances=untagged))
 
 
 def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch):
@@ -112,9 +126,7 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
 
 
 def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch):
-    problem = _spread_over_racks(
-        24, 6, 1, configured(), step=3
-    )  # every standby is in the rack of its changelog
+    problem = _spread_over_racks(24, 6, 1, configured(), step=3)  # each standby is where its changelog is
     monkeypatch.setattr("taskplace.assign.standby.cost_budget", lambda nodes: 8 * 25 * 20)
     assert taskplace.plan(problem).stable
 
@@ -149,3 +161,44 @@ def test_a_shared_value_outweighs_the_dearest_standby(strategy, monkeypatch):
     plan = taskplace.plan(Problem([task], instances, configured(strategy, 1, tags=["zone"])))
     assert plan.target["c"].standby == (t,)
     assert strict == [True]
+
+
+# ------------------------------------------------------------------------------------- copies in different zones
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_copies_are_in_different_zones_also_with_few_arcs(standbys, monkeypatch):
+    monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
+    config = PlacementConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",))
+    cluster = Cluster(stateful(*ids(0, 90), *ids(1, 30)), config)
+    for i in zoned(30):
+        cluster.add(i.id, tags=i.tags)
+    events = Event("kill", "i03"), Event("add", "new", {"tags": {"zone": "b"}})
+    for plan in rests(cluster, *([event] for event in events)):
+        for zones in zones_of(plan, list(cluster.problem().instances)).values():
+            assert len(set(zones)) == 1 + standbys
+
+
+def test_too_few_zones_is_one_warning_and_all_standbys_are_placed():
+    config = PlacementConfig(num_standby_replicas=2, rack_aware_assignment_tags=("zone",))
+    instances = zoned(6, "ab")
+    plan = taskplace.plan(Problem(stateful(*ids(0, 12)), instances, config))
+    zones = zones_of(plan, instances)
+    assert all(len(z) == 3 and len(set(z)) == 2 for z in zones.values())
+    assert [w for w in plan.warnings if "zone" in w] == [
+        "12 of 12 stateful tasks have two copies in one zone: there are 2 values of this tag (a, b); "
+        "add instances with other values"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_zones_converge_and_stay(seed):
+    rng = random.Random(seed)
+    config = PlacementConfig(
+        num_standby_replicas=rng.randint(1, 2), rack_aware_assignment_tags=("zone",), max_warmup_replicas=3
+    )
+    cluster = Cluster(stateful(*ids(0, rng.randint(1, 20)), *ids(1, rng.randint(1, 10))), config)
+    for k in range(rng.randint(3, 8)):
+        cluster.add(f"i{k}", rng.randint(1, 3), {"zone": rng.choice("abc")})
+    events = Event("add", "new", {"tags": {"zone": "a"}}), Event("kill", "i0"), Event("drain", "i1")
+    assert len([*rests(cluster, *([event] for event in events))]) == 4

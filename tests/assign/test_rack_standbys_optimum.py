@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from msgspec import structs
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
+from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
 from taskplace.assign.standby import Traffic, place_standbys
 from taskplace.model.problem_columns import Columns
@@ -20,7 +20,9 @@ from taskplace.model.proofs import detour
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster
 from taskplace.verify import verify
-from tests.support.standby_racks import STRATEGIES, configured
+from tests.assign.test_rack_standbys import STRATEGIES, configured
+
+COSTS = st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)])
 
 
 @st.composite
@@ -57,8 +59,9 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
         )
         for k in range(m)
     ]
-    costs = draw(st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)]))
-    config = configured(draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), costs, tags)
+    config = configured(
+        draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), draw(COSTS), tags
+    )
     return Problem(tasks, instances, config)
 
 
@@ -200,14 +203,8 @@ def test_no_balanced_placement_costs_less(data, strategy):
         held = [t.id for t in tasks if owner[t.id] == name]
         tags, lags = {"rack": data.draw(st.sampled_from(racks))}, dict.fromkeys(held, 0)
         instances.append(Instance(name, data.draw(st.integers(1, 2)), tags, active=held, lags=lags))
-    traffic, move = data.draw(
-        st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)])
-    )
-    config = PlacementConfig(
-        rack_aware_assignment_strategy=strategy,
-        rack_aware_assignment_traffic_cost=traffic,
-        rack_aware_assignment_non_overlap_cost=move,
-    )
+    traffic, move = data.draw(COSTS)
+    config = configured(strategy, 0, (traffic, move))
     problem = Problem(tasks, instances, config)
     plan = taskplace.plan(problem)
     room = np.array([i.capacity for i in problem.instances])
