@@ -11,29 +11,21 @@ import pytest
 from hypothesis import given, settings
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace import Instance, Problem, Task, TaskId
 from taskplace.assign.active import ActiveCosts
 from taskplace.errors import ConfigError
 from taskplace.model.shares import floors_and_ceilings, level_loads
+from tests.assign.test_rack_standbys import STRATEGIES, configured
 
 
 def _problem(n: int, m: int, traffic: int | None, move: int | None) -> Problem:
     tasks = [Task(TaskId(q % 8, q // 8), end_offset=100_000, racks=((f"r{q % 3}",),)) for q in range(n)]
-    instances = [
-        Instance(
-            f"e{k:04}",
-            tags={"rack": f"r{k % 3}"},
-            active=[t.id for t in tasks[k::m]],
-            lags={t.id: 0 for t in tasks[k::m]},
-        )
-        for k in range(m)
-    ]
-    config = PlacementConfig(
-        rack_aware_assignment_strategy="balance_subtopology",
-        rack_aware_assignment_traffic_cost=traffic,
-        rack_aware_assignment_non_overlap_cost=move,
-    )
-    return Problem(tasks, instances, config)
+    instances = []
+    for k in range(m):
+        active = [t.id for t in tasks[k::m]]
+        tags, lags = {"rack": f"r{k % 3}"}, dict.fromkeys(active, 0)
+        instances.append(Instance(f"e{k:04}", tags=tags, active=active, lags=lags))
+    return Problem(tasks, instances, configured("balance_subtopology", 0, (traffic, move)))
 
 
 @pytest.mark.parametrize(("traffic", "move"), [(1_000_000, 1), (1_000_000, 999_999), (1, 1_000_000)])
@@ -85,31 +77,16 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
     racks = ["r0", "r1", "r2"][: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(1, 3)))]
     some_racks = st.lists(st.lists(st.sampled_from(racks), min_size=1, max_size=2, unique=True), max_size=2)
-    tasks = [
-        Task(
-            TaskId(p % 2, p // 2),
-            stateful=p < 1,
-            end_offset=0,
-            racks=tuple(map(tuple, data.draw(some_racks))),
-        )
-        for p in range(data.draw(st.integers(2, 6)))
-    ]
-    owner = {t.id: data.draw(st.sampled_from([*names, ""])) for t in tasks}
-    instances = [
-        Instance(
-            name,
-            data.draw(st.integers(1, 2)),
-            {"rack": data.draw(st.sampled_from(racks))},
-            active=[t.id for t in tasks if owner[t.id] == name],
-        )
-        for name in names
-    ]
+    ids = [TaskId(p % 2, p // 2) for p in range(data.draw(st.integers(2, 6)))]
+    tasks = [Task(t, t == ids[0], 0, racks=tuple(map(tuple, data.draw(some_racks)))) for t in ids]
+    owner = {t: data.draw(st.sampled_from([*names, ""])) for t in ids}
+    instances = []
+    for name in names:
+        tags = {"rack": data.draw(st.sampled_from(racks))}
+        held = [t for t in ids if owner[t] == name]
+        instances.append(Instance(name, data.draw(st.integers(1, 2)), tags, active=held))
     costs = data.draw(st.sampled_from([(10, 1), (1, 0), (0, 1), (2, 3), (1_000_000, 7)]))
-    config = PlacementConfig(
-        rack_aware_assignment_strategy=data.draw(st.sampled_from(["min_traffic", "balance_subtopology"])),
-        rack_aware_assignment_traffic_cost=costs[0],
-        rack_aware_assignment_non_overlap_cost=costs[1],
-    )
+    config = configured(data.draw(st.sampled_from(STRATEGIES)), 0, costs)
     problem = Problem(tasks, instances, config)
     made = taskplace.plan(problem)
     where = {t: k for k, i in enumerate(problem.instances) for t in made.assignment[i.id].active}
@@ -132,10 +109,8 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
 
     def alike(places):
         for s in (None, 0, 1):
-            counts = np.zeros(len(names), np.int64)
-            np.add.at(
-                counts, [k for t, k in zip(free, places, strict=True) if s in (None, t.id.subtopology)], 1
-            )
+            mine = [k for t, k in zip(free, places, strict=True) if s in (None, t.id.subtopology)]
+            counts = np.bincount(mine, minlength=len(names))
             low, high = floors_and_ceilings(int(counts.sum()), room)
             if ((counts < low) | (counts > high)).any():
                 return False

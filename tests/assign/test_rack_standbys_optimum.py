@@ -32,14 +32,10 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
     m = draw(st.integers(2, 4))
     served = st.lists(st.sampled_from(racks), min_size=0, max_size=2, unique=True).map(tuple)
     n = draw(st.integers(1, 6 if m < 4 else 4))
-    tasks = [
-        Task(
-            TaskId(draw(st.integers(0, 1)), p),
-            end_offset=draw(st.sampled_from([0, 1_000, 100_000])),
-            changelog_racks=tuple(draw(st.lists(served, max_size=3))),
-        )
-        for p in range(n)
-    ]
+    tasks = []
+    for p in range(n):
+        end, logs = draw(st.sampled_from([0, 1_000, 100_000])), tuple(draw(st.lists(served, max_size=3)))
+        tasks.append(Task(TaskId(draw(st.integers(0, 1)), p), end_offset=end, changelog_racks=logs))
     held: list[dict[str, list[TaskId]]] = [{"active": [], "standby": []} for _ in range(m)]
     lags: list[dict[TaskId, int]] = [{} for _ in range(m)]
     for t in tasks:
@@ -48,17 +44,10 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
             if draw(st.booleans()):
                 held[k][role].append(t.id)
                 lags[k][t.id] = min(draw(st.sampled_from([0, 50, 900])), t.end_offset or 0)
-    instances = [
-        Instance(
-            f"i{k}",
-            draw(st.integers(1, 2)),
-            {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))},
-            active=tuple(held[k]["active"]),
-            standby=tuple(held[k]["standby"]),
-            lags=lags[k],
-        )
-        for k in range(m)
-    ]
+    instances = []
+    for k in range(m):
+        tags = {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))}
+        instances.append(Instance(f"i{k}", draw(st.integers(1, 2)), tags, **held[k], lags=lags[k]))
     config = configured(
         draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), draw(COSTS), tags
     )
@@ -189,14 +178,10 @@ def test_no_balanced_placement_costs_less(data, strategy):
     racks = "xyz"[: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(2, 3)))]
     served = st.lists(st.sampled_from(racks), min_size=1, max_size=3, unique=True).map(tuple)
-    tasks = [
-        Task(
-            TaskId(data.draw(st.integers(0, 1)), p),
-            end_offset=100_000,
-            racks=tuple(data.draw(st.lists(served, min_size=1, max_size=3))),
-        )
-        for p in range(data.draw(st.integers(2, 6)))
-    ]
+    tasks = []
+    for p in range(data.draw(st.integers(2, 6))):
+        near = tuple(data.draw(st.lists(served, min_size=1, max_size=3)))
+        tasks.append(Task(TaskId(data.draw(st.integers(0, 1)), p), end_offset=100_000, racks=near))
     owner = {t.id: data.draw(st.sampled_from(["", *names])) for t in tasks}
     instances = []
     for name in names:

@@ -51,22 +51,18 @@ def price(problem: Problem, place: np.ndarray) -> tuple[int, int, int, int]:
     loose = np.flatnonzero(~c.stateful)
     busy = np.bincount(place[c.stateful], minlength=c.m)
     total = np.bincount(place, minlength=c.m)
-    out = [apart(total, *level_loads(c.n, c.n, busy, c.open_slots))]
-    out.append(
-        apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.open_slots))
-    )
-    each = 0
-    for s in set(c.sub[loose].tolist()):
-        mine = loose[c.sub[loose] == s]
-        each += apart(np.bincount(place[mine], minlength=c.m), *floors_and_ceilings(len(mine), c.open_slots))
+
+    def uneven(tasks):
+        return apart(np.bincount(place[tasks], minlength=c.m), *floors_and_ceilings(len(tasks), c.open_slots))
+
+    each = sum(uneven(loose[c.sub[loose] == s]) for s in set(c.sub[loose].tolist()))
     owned = loose[(c.owner[loose] >= 0)]
-    return out[0], out[1], each, int((place[owned] != c.owner[owned]).sum())
+    far = apart(total, *level_loads(c.n, c.n, busy, c.open_slots))
+    return far, uneven(loose), each, int((place[owned] != c.owner[owned]).sum())
 
 
 def apart(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> int:
-    return sum(
-        max(a - n, n - b, 0) for n, a, b in zip(counts.tolist(), low.tolist(), high.tolist(), strict=True)
-    )
+    return int(np.maximum(np.maximum(low - counts, counts - high), 0).sum())
 
 
 small = st.integers(1, 3).flatmap(
@@ -82,9 +78,7 @@ small = st.integers(1, 3).flatmap(
 @given(small)
 @example(([1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]))
 @example(([2, 1, 1], [0, 1, 2, 2], [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]))
-@example(
-    ([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)])
-)  # the first one drains, and still has tasks
+@example(([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)]))  # the first drains, and still has tasks
 def test_no_placement_is_more_level_or_moves_less(
     drawn,
 ):
@@ -126,12 +120,9 @@ def test_equal_instances_are_level_in_every_way(m, stateful, loose, data):
         return
     problem = Problem([*tasks, *(Task(t, stateful=False) for t in free)], at)
     plan = taskplace.check(problem, taskplace.plan(problem))
-    for part in (
-        lambda t: True,
-        lambda t: t.subtopology >= first,
-        *(lambda t, s=s: t.subtopology == s for s in range(first + len(loose))),
-    ):
-        counts = [sum(map(part, r.active)) for r in plan.assignment.values()]
+    every = range(first + len(loose))
+    for part in (every, every[first:], *([s] for s in every)):
+        counts = [sum(t.subtopology in part for t in r.active) for r in plan.assignment.values()]
         assert max(counts) - min(counts) <= 1
 
 
@@ -146,12 +137,7 @@ def test_the_total_wins_where_capacities_forbid_both():
     shares = stateless_shares(c, np.where(c.stateful, where, -1))
     assert not shares.kind_fits
     place = place_stateless(c, np.where(c.stateful, where, -1))
-    assert np.bincount(place).tolist() == [
-        1,
-        2,
-        3,
-        5,
-    ]  # i1 gets none of its exact share of 1, which saves a move
+    assert np.bincount(place).tolist() == [1, 2, 3, 5]  # i1 gets none of its exact share, which saves a move
     assert price(problem, place)[:2] == (0, 1)
 
 

@@ -95,7 +95,6 @@ def test_where_all_places_are_parked_each_standby_is_tried_again(assignor):
     instances = [Instance("a", active=tasks, lags=lags), Instance("b", parked=tasks)]
     config = PlacementConfig(num_standby_replicas=1, task_assignor_class=assignor)
     target = taskplace.plan(Problem(stateful(*tasks), instances, config)).target
-    copies = {
-        t: sorted(n for n, roles in target.items() if t in (*roles.active, *roles.standby)) for t in tasks
-    }
-    assert set(copies) == set(tasks) and all(held == ["a", "b"] for held in copies.values())
+    assert (
+        all({*roles.active, *roles.standby} == set(tasks) for roles in target.values()) and len(target) == 2
+    )
