@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import taskplace
@@ -72,14 +74,16 @@ def test_of_two_owners_the_better_copy_counts():
 def test_the_fingerprint_tells_problems_apart():
     base = Problem([Task(T, end_offset=5)], [Instance("a", lags={T: 3})])
     others = [
-        Problem([Task(T, end_offset=6)], [Instance("a", lags={T: 3})]),
-        Problem([Task(T, end_offset=5)], [Instance("a", lags={T: 4})]),
-        Problem([Task(T, end_offset=5)], [Instance("b", lags={T: 3})]),
-        Problem([Task(T, end_offset=5)], [Instance("a", lags={T: 3}, tags={"zone": "a"})]),
-        Problem(
-            [Task(T, end_offset=5)], [Instance("a", lags={T: 3})], PlacementConfig(max_warmup_replicas=3)
-        ),
-        Problem([Task(T, end_offset=5, stateful=False)], [Instance("a", lags={T: 3})]),
+        replace(base, tasks=[t]) for t in (Task(T, end_offset=6), Task(T, end_offset=5, stateful=False))
     ]
+    others += [
+        replace(base, instances=[i])
+        for i in (
+            Instance("a", lags={T: 4}),
+            Instance("b", lags={T: 3}),
+            Instance("a", 1, {"z": "a"}, lags={T: 3}),
+        )
+    ]
+    others.append(replace(base, config=PlacementConfig(max_warmup_replicas=3)))
     prints = {p.fingerprint for p in (base, *others)}
     assert len(prints) == 1 + len(others)

@@ -27,19 +27,13 @@ def problems(draw: st.DrawFn) -> Problem:
     names = "abc"[: draw(st.integers(1, 3))]
     owner = {t: draw(st.sampled_from([None, *names])) for t in tasks}
     lag = {(n, t): draw(st.sampled_from([None, 0, 20_000])) for n in names for t in tasks}
-    return Problem(
-        [Task(t, end_offset=END) for t in tasks],
-        [
-            Instance(
-                n,
-                draw(st.integers(1, 2)),
-                draining=draw(st.integers(0, 5)) == 0,
-                active=tuple(t for t in tasks if owner[t] == n),
-                lags={t: lag[n, t] for t in tasks if lag[n, t] is not None},
-            )
-            for n in names
-        ],
-    )
+    instances = []
+    for n in names:
+        room, draining = draw(st.integers(1, 2)), draw(st.integers(0, 5)) == 0
+        lags = {t: lag[n, t] for t in tasks if lag[n, t] is not None}
+        active = [t for t in tasks if owner[t] == n]
+        instances.append(Instance(n, room, draining=draining, active=active, lags=lags))
+    return Problem([Task(t, end_offset=END) for t in tasks], instances)
 
 
 @settings(max_examples=60, deadline=None, print_blob=True)
