@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId, plan
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.model.plan import Optimality
 from taskplace.refine.step import Want, _copies, _level, within_budget
 
@@ -62,13 +62,8 @@ def test_a_task_waits_for_its_place_on_an_instance_that_stays():
 
 def test_missing_standbys_are_made_at_once_whatever_the_budget():
     tasks = tuple(TaskId(0, p) for p in range(6))
-    plan = place(
-        holds("a", active=tasks[:3]),
-        holds("b", active=tasks[3:]),
-        tasks=tasks,
-        num_standby_replicas=1,
-        max_warmup_replicas=1,
-    )
+    a, b = holds("a", active=tasks[:3]), holds("b", active=tasks[3:])
+    plan = place(a, b, tasks=tasks, num_standby_replicas=1, max_warmup_replicas=1)
     assert sum(len(r.standby) for r in plan.assignment.values()) == 6
     assert not plan.followup
 
@@ -146,14 +141,8 @@ def test_of_two_standbys_that_stand_in_the_one_that_stays_is_kept(leaving):
     """The target wants a copy in the other zone, which has yet to be made."""
     t = TaskId(0, 0)
     zones = {"a": "1", "b": "1", "c": "2", "d": "1"}
-    instances = [
-        Instance("a", tags={"zone": "1"}, active=(t,), lags={t: 0}),
-        Instance("c", tags={"zone": "2"}),
-    ]
-    instances += [
-        Instance(name, tags={"zone": zones[name]}, standby=(t,), lags={t: 0}, draining=name == leaving)
-        for name in "bd"
-    ]
+    roles = {"a": {"active": [t]}, "b": {"standby": [t]}, "c": {}, "d": {"standby": [t]}}
+    instances = [holds(n, tags={"zone": zones[n]}, draining=n == leaving, **roles[n]) for n in "abcd"]
     config = PlacementConfig(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
     plan = taskplace.plan(Problem([Task(t, end_offset=50_000)], instances, config))
     assert plan.target["c"].standby == (t,)
@@ -174,13 +163,14 @@ def test_never_more_warm_ups_than_allowed_and_the_cheapest_first():
 def test_of_copies_from_nothing_the_shortest_changelog_goes_first():
     ends = {A: 90_000, B: 80_000, C: 70_000, D: 60_000}
     tasks = [Task(t, end_offset=end) for t, end in ends.items()]
-    problem = Problem(
-        tasks, [holds("a", active=list(ends)), Instance("b")], PlacementConfig(max_warmup_replicas=4)
+    instances = [holds("a", active=list(ends)), Instance("b")]
+    four, one = (
+        taskplace.plan(Problem(tasks, instances, PlacementConfig(max_warmup_replicas=most)))
+        for most in (4, 1)
     )
-    wanted = {m.task for m in taskplace.plan(problem).moves}
-    one = Problem(tasks, problem.instances, PlacementConfig(max_warmup_replicas=1))
+    wanted = {m.task for m in four.moves}
     assert len(wanted) == 2
-    assert taskplace.plan(one).assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
+    assert one.assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
 
 
 def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper():
@@ -210,20 +200,11 @@ def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_
 
 def test_of_two_copies_that_are_caught_up_the_standby_is_promoted_for_now():
     lost, of_a, of_b = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
-    problem = Problem(
-        [
-            Task(lost, end_offset=50_000),  # the cheapest to restore on c, which has to get a task
-            Task(of_a, end_offset=1_000_000),
-            Task(of_b, end_offset=1_000_000),
-        ],
-        [
-            Instance("a", active=[of_a], warmup=[lost], lags={of_a: 0, lost: 0}),
-            Instance("b", active=[of_b], standby=[lost], lags={of_b: 0, lost: 5}),
-            Instance("c"),
-        ],
-        PlacementConfig(num_standby_replicas=0),
-    )
-    made = plan(problem)
+    # The cheapest to restore on c, which has to get a task, is the lost one.
+    tasks = [Task(lost, end_offset=50_000), *(Task(t, end_offset=1_000_000) for t in (of_a, of_b))]
+    a = holds("a", active=[of_a], warmup=[lost])
+    b = holds("b", active=[of_b], standby=[lost], lags={lost: 5})
+    made = taskplace.plan(Problem(tasks, [a, b, Instance("c")]))
     assert made.target["c"].active == (lost,)
     assert made.assignment["b"].active == (lost, of_b)
     assert made.assignment["c"].warmup == (lost,)
@@ -259,7 +240,6 @@ def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted()
 @pytest.mark.parametrize("seed", range(5))
 def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(acceptable, seed):
     rng = random.Random(seed)
-    print("seed", seed)
     lags = {"a": END, "b": END - 10}
     owner, handed = "a", 0
     while min(lags.values()) > acceptable:
@@ -298,22 +278,12 @@ def test_promotions_for_the_time_being_are_spread_over_the_standbys():
 
 
 @settings(deadline=None, max_examples=100)
-@given(
-    st.lists(st.integers(1, 3), min_size=1, max_size=4).flatmap(
-        lambda room: st.tuples(
-            st.just(room),
-            st.lists(st.integers(0, 5), min_size=len(room), max_size=len(room)),
-            st.lists(
-                st.lists(st.integers(0, len(room) - 1), min_size=1, unique=True), min_size=1, max_size=6
-            ),
-        )
-    )
-)
-def test_no_choice_of_copies_to_promote_is_more_level(
-    drawn,
-):
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data())
+def test_no_choice_of_copies_to_promote_is_more_level(room, data):
     """Against all choices: the sum of actives^2 / capacity, to a thousandth of a task."""
-    room, load, options = drawn
+    load = [data.draw(st.integers(0, 5)) for _ in room]
+    holders = st.lists(st.integers(0, len(room) - 1), min_size=1, unique=True)
+    options = data.draw(st.lists(holders, min_size=1, max_size=6))
     c = Problem([], [Instance(f"i{k}", r) for k, r in enumerate(room)]).columns
 
     def uneven(chosen):
