@@ -34,11 +34,9 @@ def test_the_flights_topology_is_what_was_described():
     assert (first.sinks, first.repartitions_in) == ((), ())
     assert [(s.name, s.options) for s in first.stores] == [("weather-by-hour", {"ttl": 3600})]
     assert (first.partitions, second.partitions) == (12, 6)
-    assert (
-        [n.name for n in first.repartitions_out]
-        == [n.name for n in second.repartitions_in]
-        == ["by-aircraft"]
-    )
+    assert [[n.name for n in ends] for ends in (first.repartitions_out, second.repartitions_in)] == [
+        ["by-aircraft"]
+    ] * 2
     assert [(n.name, n.internal, n.topic) for n in second.sources] == [
         ("by-aircraft-source", True, "by-aircraft-repartition")
     ]
@@ -201,11 +199,8 @@ def test_processors_that_share_a_store_declare_it_alike(declared, first, second,
     built = topo.build()
     assert [node.stores for node in built.nodes] == [(), ("s",), (), ("s",)]
     assert len(built.subtopologies) == 1, "a shared store connects"
-    kept = declared or first
-    assert (built.stores[0].logged, built.stores[0].retention_ms) == (
-        kept.get("logged", True),
-        kept.get("retention_ms"),
-    )
+    kept, store = declared or first, built.stores[0]
+    assert (store.logged, store.retention_ms) == (kept.get("logged", True), kept.get("retention_ms"))
 
 
 def test_two_equal_stores_are_two_declarations():

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topology import Topology, TopologyError, compare
+from topology import Topology, TopologyError
 
 
 def aggregate(keep: int) -> tuple[str, int]:
@@ -64,24 +64,6 @@ def test_yaml_gives_what_python_gives():
     assert written.node("out").target == "delays"
     assert written.node("out").options == {"schema": {"tailnum": "string"}}
     assert [s.options for s in written.stores] == [{"ttl": 5}, {"ttl": 9}]
-
-
-def test_what_is_added_at_the_end_renumbers_nothing():
-    """Sources have a section of their own; their place in it is not their place in the order."""
-    more = yaml.safe_load(FLIGHTS)
-    more["sources"]["planes"] = {"key": "tailnum", "partitions": 3}
-    more["nodes"] |= {
-        "known": {"process": "planes", "stores": [{"name": "planes"}]},
-        "all": {"sink": "known"},
-    }
-    old, new = read(FLIGHTS).build(), Topology.from_dict(more, REGISTRY).build()
-    assert [[n.name for n in sub.nodes] for sub in new.subtopologies[:2]] == [
-        [n.name for n in sub.nodes] for sub in old.subtopologies
-    ]
-    assert [n.name for n in new.subtopologies[2].nodes] == ["planes", "known", "all"]
-    evolution = compare(old, new)
-    assert evolution.compatible
-    assert evolution.renumbered == ()
 
 
 def test_sinks_get_their_targets_by_name():
@@ -164,16 +146,6 @@ def numbered(sources: str, **nodes: dict[str, Any]) -> dict[str, int]:
     written = {name: {"key": "k", "partitions": 2} for name in sources}
     built = Topology.from_dict({"name": "t", "sources": written, "nodes": nodes}).build()
     return {node.name: sub.id for sub in built.subtopologies for node in sub.nodes}
-
-
-def test_appending_renumbers_nothing_though_a_source_is_not_read_yet():
-    first = {"p": {"process": "a"}}
-    one = numbered("ab", **first)
-    assert one == {"a": 0, "p": 0, "b": 1}
-    two = numbered("abc", **first, q={"process": "c"})
-    assert one.items() <= two.items()
-    three = numbered("abc", **first, q={"process": "c"}, r={"process": "b"})
-    assert two.items() <= three.items()
 
 
 @settings(deadline=None)
