@@ -1,7 +1,9 @@
-"""Consumer groups on real brokers: consumers of kafka-python join, leave, crash, change assignors, and have racks."""
+"""Consumer groups on real brokers: kafka-python and aiokafka join, leave, crash, change assignors, and have racks."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from contextlib import closing
 
@@ -24,20 +26,31 @@ STICKY: Assignor = {}
 COOPERATIVE: Assignor = {"cooperative": True}
 
 
+def aiokafka_joins(g: ConsumerGroup, name: str, assignor: Assignor) -> None:
+    """Start a consumer of aiokafka with our assignor, or with its own sticky one."""
+    pytest.importorskip("aiokafka")
+    given = {"bootstrap": g.bootstrap, "group": g.group, "topics": g.topics, "assignor": assignor}
+    g.start(name, [sys.executable, "-m", "tests.support.aiokafka_member", json.dumps(given)])
+
+
 def numbers(held: Held, topic: str) -> set[int]:
     return {partition for of, partition in held if of == topic}
 
 
-@pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["eager", "cooperative"])
-def test_members_join_leave_and_crash(group, assignor):
+@pytest.mark.parametrize(
+    ("join", "assignor"),
+    [(ConsumerGroup.join, STICKY), (ConsumerGroup.join, COOPERATIVE), (aiokafka_joins, STICKY)],
+    ids=["eager", "cooperative", "aiokafka"],
+)
+def test_members_join_leave_and_crash(group, join, assignor):
     g = group(7, 5)
-    g.join("A", assignor)
+    join(g, "A", assignor)
     g.balanced(12)
-    g.join("B", assignor)
+    join(g, "B", assignor)
     two = g.balanced(6, 6)
     for consumer in g.consumers.values():
         consumer.forget()
-    g.join("C", assignor)
+    join(g, "C", assignor)
     three = g.balanced(4, 4, 4)
     assert three["A"] < two["A"] and three["B"] < two["B"]
     if assignor is COOPERATIVE:  # only what moves is let go
@@ -47,6 +60,33 @@ def test_members_join_leave_and_crash(group, assignor):
     assert left["B"] > three["B"] and left["C"] > three["C"]
     g.crash("B")
     assert g.balanced(12)["C"] > left["C"]
+    assert g.overlaps() == []
+
+
+def test_a_group_has_consumers_of_both_clients(group):
+    g = group(8)
+    fair = {"mode": "fair"}
+    aiokafka_joins(g, "A", fair)
+    g.balanced(8)
+    g.join("B", fair)
+    g.balanced(4, 4, protocol="taskplace-fair")
+    g.leave("A")
+    g.balanced(8, protocol="taskplace-fair")
+    aiokafka_joins(g, "A", fair)  # kafka-python's leads now
+    g.balanced(4, 4, protocol="taskplace-fair")
+    assert g.overlaps() == []
+
+
+def test_a_group_changes_over_from_aiokafkas_own_sticky_assignor(group):
+    g = group(6)
+    for name, sizes in (("A", [6]), ("B", [3, 3])):
+        aiokafka_joins(g, name, "sticky")
+        g.balanced(*sizes)
+    for name in "AB":
+        g.leave(name)
+        g.balanced(6)
+        aiokafka_joins(g, name, STICKY)
+        g.balanced(3, 3)
     assert g.overlaps() == []
 
 
