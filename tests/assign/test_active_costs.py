@@ -67,9 +67,7 @@ def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest():
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_there(
-    data,
-):
+def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_there(data):
     """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves.
 
     With balance_subtopology, stateless tasks are level by themselves and per subtopology, if any placement has that.

@@ -21,11 +21,7 @@ def racked(strategy: str, *, seed: int = 0, instances: int = 6, **config: object
         for p in range(8)
     ]
     places = [Instance(f"i{k}", tags={"rack": "abc"[k % 3]}) for k in range(instances)]
-    return Problem(
-        tasks,
-        places,
-        PlacementConfig(rack_aware_assignment_strategy=strategy, **config),
-    )
+    return Problem(tasks, places, PlacementConfig(rack_aware_assignment_strategy=strategy, **config))
 
 
 def reads_across(problem: Problem, plan: Plan) -> int:

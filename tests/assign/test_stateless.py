@@ -79,9 +79,7 @@ small = st.integers(1, 3).flatmap(
 @example(([1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]))
 @example(([2, 1, 1], [0, 1, 2, 2], [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]))
 @example(([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)]))  # the first drains, and still has tasks
-def test_no_placement_is_more_level_or_moves_less(
-    drawn,
-):
+def test_no_placement_is_more_level_or_moves_less(drawn):
     """Try every placement of the stateless tasks, beside stateful ones that may be anywhere, as in a step."""
     room, stateful, loose = drawn
     loose = sorted(loose, key=lambda drawn_: drawn_[0])

@@ -145,11 +145,7 @@ def test_an_answer_that_wants_a_parked_copy_is_not_followed_and_planning_ends(mo
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(4), SystemExit()])
 @pytest.mark.parametrize("place", ["constructor", "module", "entry point"])
 def test_an_assignor_that_cannot_be_made_is_one_configuration_error(
-    module,
-    error,
-    place,
-    monkeypatch,
-    tmp_path,
+    module, error, place, monkeypatch, tmp_path
 ):
     def fail(*_):
         raise error
@@ -223,9 +219,7 @@ def test_an_assignor_that_does_not_exist_is_a_configuration_error(name, says):
         taskplace.plan(_problem(name))
 
 
-def test_an_answer_has_tasks_where_there_is_room_and_standbys_of_stateful_ones(
-    module,
-):
+def test_an_answer_has_tasks_where_there_is_room_and_standbys_of_stateful_ones(module):
     t, u = TaskId(0, 0), TaskId(1, 0)
     config = PlacementConfig(task_assignor_class="own_assignors:chosen")
     instances = (Instance("a", active=(t, u), lags={t: 0}), Instance("b"), Instance("full", capacity=0))

@@ -256,11 +256,7 @@ def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path, coope
         with consumer_group(brokers.bootstrap, "racks", ["t"], tmp_path) as group:
             for name, rack in (("A", "c"), ("B", "a"), ("C", "b")):
                 group.join(name, {"rack": rack, "cooperative": cooperative})
-            near = {
-                "A": {("t", 2), ("t", 3)},
-                "B": {("t", 0), ("t", 5)},
-                "C": {("t", 1), ("t", 4)},
-            }
+            near = {"A": {("t", 2), ("t", 3)}, "B": {("t", 0), ("t", 5)}, "C": {("t", 1), ("t", 4)}}
             assert group.balanced(2, 2, 2) == near
             for number in (1, 2, 3):  # each is the coordinator's broker at some time, or might be
                 brokers.kill(number)

@@ -18,17 +18,7 @@ from taskplace.groups.partitions import (
     assign_partitions,
 )
 from tests.support.assignments import verify
-from tests.support.groups import (
-    counts,
-    figures,
-    group,
-    home_of,
-    levels,
-    named,
-    parts,
-    table,
-    text,
-)
+from tests.support.groups import counts, figures, group, home_of, levels, named, parts, table, text
 
 Home = dict[TopicPartition, str]
 KINDS = pytest.mark.parametrize("kind", ["sticky", "cooperative-sticky"])

@@ -39,6 +39,5 @@ def test_larger_groups(seed):
 
 def test_workers():
     run_state_machine_as_test(
-        test_copartitioned.Workers,
-        settings=settings(max_examples=150, stateful_step_count=25, deadline=None),
+        test_copartitioned.Workers, settings=settings(max_examples=150, stateful_step_count=25, deadline=None)
     )

@@ -166,9 +166,7 @@ def plainly(
 
 @settings(max_examples=300, deadline=None)
 @given(hands())
-def test_cards_are_given_up_and_dealt_by_the_rules(
-    drawn,
-):
+def test_cards_are_given_up_and_dealt_by_the_rules(drawn):
     of, topic, keeper, keep, counts = (np.array(part, np.int64) for part in drawn)
     assert deal(of, topic, keeper=keeper, keep=keep, counts=counts).tolist() == plainly(*drawn)
 

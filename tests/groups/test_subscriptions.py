@@ -25,15 +25,7 @@ from taskplace.groups.partitions import (
 )
 from taskplace.model.schema import schema
 from tests.support.assignments import verify
-from tests.support.groups import (
-    claims,
-    document,
-    group,
-    previous,
-    racks_matter,
-    subscriptions,
-    tables,
-)
+from tests.support.groups import claims, document, group, previous, racks_matter, subscriptions, tables
 
 modes = st.sampled_from([*MODES, "copartitioned"])
 GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], "owned": [["t", 0]]}}}

@@ -69,8 +69,7 @@ def test_the_assignor_has_a_second_name_and_only_one_may_be_used():
 
 
 @pytest.mark.parametrize(
-    ("key", "near"),
-    [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")],
+    ("key", "near"), [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")]
 )
 def test_an_unknown_key_names_the_nearest(key, near):
     with pytest.raises(ConfigError, match=f"did you mean '{near}'"):

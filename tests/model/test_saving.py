@@ -61,10 +61,7 @@ def test_what_can_be_saved_is_what_trying_all_placements_says(problem, seed):
 A, B, C, D = (TaskId(0, p) for p in range(4))
 PROBLEM = Problem(
     [Task(t, end_offset=END) for t in (A, B, C, D)],
-    [
-        Instance("a", active=(A, B), lags={A: 0, B: 0}),
-        Instance("b", active=(C, D), lags={C: 0, D: 0}),
-    ],
+    [Instance("a", active=(A, B), lags={A: 0, B: 0}), Instance("b", active=(C, D), lags={C: 0, D: 0})],
     PlacementConfig(acceptable_recovery_lag=END),
 )
 

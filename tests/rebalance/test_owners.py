@@ -19,10 +19,7 @@ ONE = PlacementConfig(num_standby_replicas=1)
 
 
 def _pair(owner: int, other: int) -> list[Instance]:
-    return [
-        Instance("a", active=[T], lags={T: owner}),
-        Instance("b", standby=[T], lags={T: other}),
-    ]
+    return [Instance("a", active=[T], lags={T: owner}), Instance("b", standby=[T], lags={T: other})]
 
 
 def test_a_plan_asks_for_a_follow_up_while_an_owner_lags_and_another_copy_follows():

@@ -59,10 +59,7 @@ def test_all_copies_of_unknown_tasks_are_listed(tmp_path, capsys):
         ],
     }
     made = taskplace.plan(problem)
-    assert made.cleanup == {
-        "a": (TaskId(7, 0), TaskId(9, 0), TaskId(9, 1)),
-        "b": (TaskId(9, 1),),
-    }
+    assert made.cleanup == {"a": (TaskId(7, 0), TaskId(9, 0), TaskId(9, 1)), "b": (TaskId(9, 1),)}
     assert Plan.from_dict(made.to_dict()) == made
     assert verify(Problem.from_dict(problem), made) == ()
     path = tmp_path / "problem.json"
