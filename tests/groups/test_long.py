@@ -22,9 +22,11 @@ LARGER = subscriptions(most=14, members=6, topics=5, racks=True)
     ("short", "strategies"),
     [
         (test_sticky.test_sticky_fair_brings_back_what_nobody_keeps, [subscriptions(most=6, racks=True)]),
-        (test_sticky.test_asking_again_changes_nothing, [LARGER, st.sampled_from(["stickiness", "racks"])]),
         (test_assignment.test_two_phases, [LARGER, test_subscriptions.modes, st.integers(0, 2)]),
-        (test_subscriptions.test_nothing_moves_when_nothing_changes, [LARGER, test_subscriptions.modes]),
+        (
+            test_subscriptions.test_nothing_moves_when_nothing_changes,
+            [LARGER, test_subscriptions.modes, test_subscriptions.priorities],
+        ),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import jsonschema
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 import taskplace
 from taskplace.errors import InputError
@@ -27,6 +28,7 @@ from taskplace.model.schema import schema
 from tests.support.assignments import verify
 from tests.support.groups import claims, document, group, previous, racks_matter, subscriptions, tables
 
+priorities = st.sampled_from([None, "stickiness", "racks"])
 modes = st.sampled_from([*MODES, "copartitioned"])
 GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], "owned": [["t", 0]]}}}
 
@@ -37,7 +39,7 @@ GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], 
     st.sampled_from(NAMES),
     st.booleans(),
     st.integers(0, 2),
-    st.sampled_from([None, "stickiness", "racks"]),
+    priorities,
 )
 def test_round_trips_fit_the_schemas(s, name, cooperative, replicas, priority):
     s = Subscriptions(s.topics, s.members, s.racks, name, cooperative, replicas, 3, priority)
@@ -119,8 +121,9 @@ def test_the_order_of_the_input_means_nothing(s, mode, rng):
 
 
 @settings(max_examples=40, deadline=None)
-@given(subscriptions(most=12, members=6, topics=5, racks=True), modes)
-def test_nothing_moves_when_nothing_changes(s, mode):
+@given(subscriptions(most=12, members=6, topics=5, racks=True), modes, priorities)
+def test_nothing_moves_when_nothing_changes(s, mode, priority):
+    s = replace(s, rack_priority=priority)
     made = assign_partitions(s, mode)
     assert verify(s, made) == []
     for _ in range(2 if made.followup else 1):  # copartitioned: first a standby, then the move
