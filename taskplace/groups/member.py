@@ -82,7 +82,6 @@ at most 5000
     retry_backoff_max_ms: Annotated[Positive32, about("longest wait, plus or minus 20 %, at random")] = 1000
     group_instance_id: Annotated[str, about("name that survives restarts (static membership)")] = ""
     metadata_max_retries: Annotated[
-        Int32,
         Positive32,
         about("disagreements in a row, over two sessions or more, before giving up (not Kafka's)"),
     ] = 10
