@@ -82,7 +82,7 @@ at most 5000
     retry_backoff_max_ms: Annotated[Positive32, about("longest wait, plus or minus 20 %, at random")] = 1000
     group_instance_id: Annotated[str, about("name that survives restarts (static membership)")] = ""
     metadata_max_retries: Annotated[
-        Positive32,
+        Int32,
         about("disagreements in a row, over two sessions or more, before giving up (not Kafka's)"),
     ] = 10
     metadata_max_age_ms: Annotated[Int32, about("a runner's interval of `refresh`; 0: never")] = 300000
