@@ -63,7 +63,7 @@ def _without_shortcuts(problem: Problem) -> tuple[int, int]:
     tasks = np.flatnonzero(c.stateful)
     places = np.flatnonzero(c.open_slots > 0)
     copy, move = 10**3, 10**6
-    row = {(int(t), int(i)): k for k, (t, i) in enumerate(zip(c.task, c.inst, strict=True))}
+    row = {pair: k for k, pair in enumerate(zip(c.task.tolist(), c.inst.tolist(), strict=True))}
     net = Network()
     node, pair = net.nodes(c.n), net.nodes(len(c.subtopologies) * c.m).reshape(-1, c.m)
     seat, sink = net.nodes(c.m), net.nodes(1)

@@ -49,12 +49,9 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem, wanted):
     places = np.flatnonzero(c.open_slots > 0).tolist()
     actives = np.bincount(active[tasks], minlength=c.m)
     low, high = level_loads(len(tasks) * (1 + found.replicas), len(tasks), actives, c.open_slots)
-    held = {
-        (int(t), int(i))
-        for t, i, ok, r in zip(c.task, c.inst, c.caught, c.role, strict=True)
-        if ok or r != NONE
-    }
-    now = {(int(t), int(i)) for t, i, r in zip(c.task, c.inst, c.role, strict=True) if r == STANDBY}
+    rows = [*zip(c.task.tolist(), c.inst.tolist(), c.caught.tolist(), c.role.tolist(), strict=True)]
+    held = {(t, i) for t, i, caught, role in rows if caught or role != NONE}
+    now = {(t, i) for t, i, _, role in rows if role == STANDBY}
     universal = set(np.flatnonzero(c.universal).tolist())
 
     def rank(pairs):
@@ -66,10 +63,8 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem, wanted):
         new = sum(p not in held and p[0] not in universal for p in pairs)
         return new, sum(p not in now for p in pairs)
 
-    each = [
-        list(itertools.combinations([(t, i) for i in places if i != active[t]], found.replicas))
-        for t in tasks.tolist()
-    ]
+    of_task = ([(t, i) for i in places if i != active[t]] for t in tasks.tolist())
+    each = [list(itertools.combinations(pairs, found.replicas)) for pairs in of_task]
     ranks = [rank({p for group in choice for p in group}) for choice in itertools.product(*each)]
     best = min((r for r in ranks if r is not None), default=None)
     mine = rank(set(zip(found.task.tolist(), found.inst.tolist(), strict=True)))

@@ -92,14 +92,8 @@ def test_every_change_is_over_after_one_step(data):
     """Whatever the roles, lags and tags are: one plan without warm-ups, and then the cluster comes to rest."""
     rack = st.sampled_from(["x", "y"])
     n = data.draw(st.integers(1, 7))
-    tasks = [
-        Task(
-            TaskId(k % 2, k // 2),
-            end_offset=data.draw(st.sampled_from([None, 0, END])),
-            stateful=k % 2 == 0 or k < 5,
-        )
-        for k in range(n)
-    ]
+    ends = [data.draw(st.sampled_from([None, 0, END])) for _ in range(n)]
+    tasks = [Task(TaskId(k % 2, k // 2), k % 2 == 0 or k < 5, end) for k, end in enumerate(ends)]
     count = data.draw(st.integers(1, 4))
     roles: list[dict[str, list[TaskId]]] = [{"active": [], "standby": [], "warmup": []} for _ in range(count)]
     lags: list[dict[TaskId, int]] = [{} for _ in range(count)]
