@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("kafka")
 
 from examples.kafka.broker import jars
-from tests.support.kafka_consumers import Assignor, ConsumerGroup, consumer_group
+from tests.support.kafka_consumers import Assignor, ConsumerGroup
+from tests.support.kafka_consumers import group as group
 
 pytestmark = [
     pytest.mark.kafka,
@@ -43,13 +44,6 @@ def java(tmp_path_factory):
     ]
 
 
-@pytest.fixture
-def group(kafka, tmp_path):
-    topics = [kafka.topic("mixed", count) for count in (7, 5)]
-    with consumer_group(kafka.bootstrap, kafka.unique("mixed"), topics, tmp_path) as made:
-        yield made
-
-
 def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str) -> None:
     """Start a Java consumer with these assignors."""
     topics = ",".join(group.topics)
@@ -62,6 +56,7 @@ def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str
     ids=["sticky", "cooperative-sticky"],
 )
 def test_either_leads_and_nobody_loses_what_it_may_keep(group, java, protocol, ours):
+    group = group(7, 5)
     java_joins(group, java, "J", protocol)
     group.balanced(12)
     group.join("A", ours)
@@ -88,7 +83,7 @@ def test_either_leads_and_nobody_loses_what_it_may_keep(group, java, protocol, o
 
 def test_a_group_of_range_changes_over_and_back(group, java):
     """In two rounds each way, with a Java consumer: first all consumers have both assignors, then only the new one."""
-    of_range, of_sticky = (5, 7), (6, 6)
+    group, of_range, of_sticky = group(7, 5), (5, 7), (6, 6)
     java_joins(group, java, "J", "range")
     group.join("A", "range")
     group.balanced(*of_range, protocol="range")
