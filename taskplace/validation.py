@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from taskplace.errors import InputError
@@ -197,12 +197,23 @@ def task_id(value: Any, path: str) -> TaskId:
     return task
 
 
+def each(read: Callable[[Any, str], _T], value: Any, path: str) -> tuple[_T, ...]:
+    """Return what `read` makes of each entry of a list; it gets the entry and its path.
+
+    >>> each(task_id, ["0_3", "1_0"], "active")
+    (TaskId(subtopology=0, partition=3), TaskId(subtopology=1, partition=0))
+    """
+    return tuple(read(entry, f"{path}[{k}]") for k, entry in enumerate(listing(value, path)))
+
+
+def task_ids(value: Any, path: str) -> tuple[TaskId, ...]:
+    """Return the task ids of a list, sorted."""
+    return tuple(sorted(each(task_id, value, path)))
+
+
 def slots(value: Any, path: str) -> tuple[tuple[TaskId, ...], ...]:
     """Return a list of slots, each a list of task ids; a task may be on one slot only."""
-    read = tuple(
-        tuple(sorted(task_id(t, f"{path}[{k}][{j}]") for j, t in enumerate(listing(slot, f"{path}[{k}]"))))
-        for k, slot in enumerate(listing(value, path))
-    )
+    read = each(task_ids, value, path)
     seen: set[TaskId] = set()
     for t in (t for slot in read for t in slot):
         if t in seen:

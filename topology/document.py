@@ -36,9 +36,7 @@ Non-goals: reading files.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -53,7 +51,6 @@ DraftT = TypeVar("DraftT", bound=TopologyDraft)
 
 _LISTED = ", ".join(VERBS)
 _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
-_OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
 
 def read_document(
@@ -83,8 +80,8 @@ def read_document(
     topo = new(check_name(fields["name"], "name"))
     sources = dict(_entries(fields["sources"], "sources"))
     for name, spec in _entries(fields.get("stores"), "stores"):
-        with _placed(f"stores.{name}", name):
-            topo._declare(_store(name, spec, f"stores.{name}"))
+        with topo._all_or_nothing(name, f"stores.{name}"):
+            topo._declare(_store(name, spec, f"stores.{name}"), f"stores.{name}")
     nodes = list(_nodes(fields.get("nodes"), topo, sources))
     # A node that reads a repartition reads its internal source.
     outputs = {name: name for name in sources}
@@ -128,7 +125,7 @@ def _add_source(topo: TopologyDraft, name: str, spec: Any) -> None:
     options = _options(given, path, reserved=PARAMETERS["source"])
     topic = check_name(given.get("topic", name), f"{path}.topic")
     key, partitions, schema = (given.get(field) for field in ("key", "partitions", "schema"))
-    with _placed(path, topic):
+    with topo._all_or_nothing(topic, path):
         topo._source(topic, name=name, key=key, partitions=partitions, schema=schema, options=options)
 
 
@@ -177,7 +174,7 @@ class _NodeEntry:
         name, get = self.name, self.fields.get
         if isinstance(processor := get("processor"), str) and hasattr(registry, "defaults"):
             options = {**registry.defaults(processor, name), **options}
-        with _placed(self.path, name):
+        with topo._all_or_nothing(name, self.path):
             if self.verb == "repartition":
                 topo._repartition(
                     parents[0], get("key"), name=name, partitions=get("partitions"), options=options
@@ -306,15 +303,3 @@ def _fields(value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
             hint = f"expected one of {len(known)}; {nearest(name, known)}"
             raise TopologyError(f"{path}.{name}: found an unknown field, {hint}")
     return fields
-
-
-@contextmanager
-def _placed(path: str, name: str) -> Iterator[None]:
-    """Put the entry's path in place of its name in an error, or before the error."""
-    try:
-        yield
-    except TopologyError as error:
-        text = str(error)
-        if (own := _OWN.match(text)) and own[1] == name:  # "node 'stats'.stores", of the entry itself
-            text = path + text[own.end() :]
-        raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error

@@ -39,31 +39,39 @@ class TopologyDraft:
         self._layouts: dict[str, Store] = {}  # store -> its declaration by the first processor with it
         self._names = AutoNames()
         self._topics: dict[str, str] = {}  # topic -> the node that declares it
+        self._path = ""  # of the entry of a document that is being added
 
     @contextmanager
-    def _all_or_nothing(self, node: object) -> Iterator[None]:
+    def _all_or_nothing(self, node: object, path: str = "") -> Iterator[None]:
         """Undo the additions of a refused call. The error names the node, unless it already names a nearer place.
 
-        All additions are at the ends of the collections, so these are cut off.
+        All additions are at the ends of the collections, so these are cut off. `path`: of the node's entry in a
+        document. Errors begin with it.
         """
         grown: list[dict[str, Any]] = [self._nodes, self._stores, self._layouts, self._topics]
         grown.append(self._names.stems)
         sizes = [len(each) for each in grown]
+        above, self._path = self._path, path or self._path
         try:
             yield
         except BaseException as error:
-            if isinstance(error, TopologyError) and error.node is None and isinstance(node, str):
-                error.node = node
             for each, size in zip(grown, sizes, strict=True):
                 while len(each) > size:
                     each.popitem()
+            if isinstance(error, TopologyError):
+                if error.node is None and isinstance(node, str):
+                    error.node = node
+                if not str(error).startswith(path):
+                    raise TopologyError(f"{path}: {error}", node=error.node) from error
             raise
+        finally:
+            self._path = above
 
     def _source(
         self, topic: Any, *, name: Any, key: Any, partitions: Any, schema: Any, options: Mapping[str, Any]
     ) -> Stream:
         topic = check_name(topic, "source topic")
-        where = f"source {topic!r}"
+        where = self._path or f"source {topic!r}"
         with self._all_or_nothing(topic):
             count = None if partitions is None else check_count(partitions, f"{where}.partitions")
             node = Node(
@@ -90,7 +98,7 @@ class TopologyDraft:
         if name is None:
             verb = "process" if kind == "processor" else kind
             name = self._names.make(verb, parents, taken=self._nodes)
-        where = f"node {name!r}"
+        where = self._path or f"node {name!r}"
         with self._all_or_nothing(name):
             if automatic:
                 self._names.take(name, *parents[:1])
@@ -115,7 +123,7 @@ class TopologyDraft:
         self, parent: str, key: object, *, name: str | None, partitions: Any, options: Mapping[str, Any]
     ) -> Stream:
         """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
-        where = f"repartition of {parent!r}" if name is None else f"repartition {name!r}"
+        where = self._path or (f"repartition of {parent!r}" if name is None else f"repartition {name!r}")
         with self._all_or_nothing(parent if name is None else name):
             columns = check_key(key, f"{where}.key")
             if name is None:
@@ -123,7 +131,7 @@ class TopologyDraft:
                 name = self._names.take(made, parent)
             check_legal_name(name, "repartition name")
             if partitions is not None:
-                check_count(partitions, f"repartition {name!r}.partitions", name)
+                check_count(partitions, f"{where}.partitions", name)
             writer = Node(name, "repartition", (parent,), key=columns, topic=f"{name}-repartition")
             self._add(replace(writer, partitions=partitions, option_items=tuple(options.items())))
             reader = replace(writer, name=f"{name}-source", kind="source", parents=(), internal=True)
@@ -135,7 +143,7 @@ class TopologyDraft:
         check_name(node.name, f"{node.kind} name")
         if node.kind == "sink":
             check_sink_name(node.name)
-        where = f"node {node.name!r}"
+        where = self._path or f"node {node.name!r}"
         if (other := self._nodes.get(node.name)) is not None:
             both = f"the name is used twice, by a {other.kind} and by a {node.kind}"
             raise TopologyError(f"{where}: {both}", node=node.name)
@@ -159,11 +167,12 @@ class TopologyDraft:
             raise TopologyError(f"node {stream.name!r}: {other}", node=stream.name)
         return stream.name
 
-    def _declare(self, store: Store) -> Store:
-        _check_store(store)
+    def _declare(self, store: Store, path: str = "") -> Store:
+        where = path or f"store {store.name!r}"
+        _check_store(store, where)
         if store.name in self._stores:
             twice = "declared twice; name it in `stores` to share it"
-            raise TopologyError(f"store {store.name!r}: {twice}", node=store.name)
+            raise TopologyError(f"{where}: {twice}", node=store.name)
         self._stores[store.name] = store
         return store
 
@@ -334,19 +343,19 @@ def _inline(spec: Mapping[Any, Any], where: str) -> Store:
     return Store(spec["name"], spec.get("logged", True), spec.get("retention_ms"), items)
 
 
-def _check_store(store: Store) -> None:
+def _check_store(store: Store, where: str) -> None:
     """Refuse a store with fields of a wrong type or value.
 
-    >>> _check_store(Store("delays", logged="no"))
+    >>> _check_store(Store("delays", logged="no"), "store 'delays'")
     Traceback (most recent call last):
     topology.errors.TopologyError: store 'delays'.logged: found 'no', expected true or false
     """
     check_legal_name(store.name, "store name")
     if not isinstance(store.logged, bool):
         found = f"found {shown(store.logged)}, expected true or false"
-        raise TopologyError(f"store {store.name!r}.logged: {found}", node=store.name)
+        raise TopologyError(f"{where}.logged: {found}", node=store.name)
     if store.retention_ms is not None:
-        check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name, most=None)
+        check_count(store.retention_ms, f"{where}.retention_ms", store.name, most=None)
 
 
 def _declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
@@ -371,7 +380,7 @@ def _declared_by(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[s
             raise TopologyError(f"{where}: found {shown(layout)} for store {name!r}, expected a mapping")
         store = _inline({**layout, "name": name}, where)
         try:
-            _check_store(store)
+            _check_store(store, f"store {name!r}")
         except TopologyError as error:
             raise TopologyError(f"{where}: {error}") from error
         stores[name] = (store, layout)

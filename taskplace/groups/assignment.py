@@ -116,12 +116,14 @@ class PartitionAssignment(Struct, frozen=True, dict=True):
 
     @cached_property
     def _topics(self) -> dict[str, list[str | None]]:
-        """The active member of each partition, by topic."""
+        """The active member of each partition, by topic and number: None for one that is withheld, or not written."""
         held = {(topic, p): name for name, pairs in self.assignment.items() for topic, p in pairs}
         known = {*held, *((topic, p) for pairs in self.withheld.values() for topic, p in pairs)}
         topics: dict[str, list[str | None]] = {}
         for topic, p in sorted(known):
-            topics.setdefault(topic, []).append(held.get((topic, p)))
+            members = topics.setdefault(topic, [])
+            members += [None] * (p - len(members))
+            members.append(held.get((topic, p)))
         return topics
 
     @cached_property

@@ -180,12 +180,14 @@ class ConsumerProtocol:
 
     def accept(self, outcome: Joined) -> tuple[TopicPartition, ...]:
         """Return this member's partitions, sorted. A dormant member gets none."""
-        if self.mode is Mode.SINGLE:
-            given = self._given(outcome)
-            return self._take(
-                outcome, _pairs(given.partitions), _pairs(given.standby), followup=given.followup
-            )
-        return self._computed(outcome)
+        if self.mode is Mode.EVERY:
+            return self._computed(outcome)
+        state = Assignment.decode(outcome.state)
+        if outcome.state:  # this leader may know a newer version than the last one
+            self._readable_version = state.newest
+        if state.probe:
+            raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
+        return self._take(outcome, _pairs(state.partitions), _pairs(state.standby), followup=state.followup)
 
     def _take(
         self,
@@ -201,16 +203,6 @@ class ConsumerProtocol:
 
     def lost(self) -> None:
         """Do nothing: the next join contains the owned partitions and their generation."""
-
-    # ------------------------------------------------------------------------------------------- mode SINGLE
-
-    def _given(self, outcome: Joined) -> Assignment:
-        state = Assignment.decode(outcome.state)
-        if outcome.state:  # this leader may know a newer version than the last one
-            self._readable_version = state.newest
-        if state.probe:
-            raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
-        return state
 
     # -------------------------------------------------------------------------------------------- mode EVERY
 
@@ -275,7 +267,10 @@ class ConsumerProtocol:
             raise TryAgain(why, otherwise=lambda: self._mine(outcome, assigner, kept))
         # The list alone does not show which of several subscriptions has the outdated view. So the larger side of
         # the members that share topics with this member stays.
-        near = frozenset(m for m in usual if _meet(subscriptions[me], subscriptions[m]))
+        own = subscriptions[me]
+        near = frozenset(
+            m for m, s in kept.items() if own.pattern or s.pattern or set(own.topics) & set(s.topics)
+        )
         mine, other = near - apart, near & apart
         if not other:
             mine, other = usual - apart, apart  # no differing member shares topics: compare all members
@@ -332,11 +327,6 @@ class ConsumerProtocol:
     def _hash(self, assigner: PartitionAssigner, topics: Sequence[str], pattern: str) -> bytes:
         # With a pattern, a topic that only another member sees may match. So the hash covers all topics.
         return self.view.hash(None if pattern else topics, leaders=assigner.looks_at_leaders)
-
-
-def _meet(a: Subscription, b: Subscription) -> bool:
-    """Return whether two members may have a common topic. With a pattern, this is assumed."""
-    return bool(a.pattern or b.pattern or set(a.topics) & set(b.topics))
 
 
 def _pairs(held: Held) -> tuple[TopicPartition, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -223,33 +223,19 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as a "taskplace.plan/1" dict. Equal plans give equal dicts, with keys in the same order."""
-        slots = {n: [[str(t) for t in slot] for slot in slots] for n, slots in sorted(self.slots.items())}
-        cleanup = {n: [str(t) for t in tasks] for n, tasks in sorted(self.cleanup.items())}
+        slots = {n: [_written(slot) for slot in slots] for n, slots in sorted(self.slots.items())}
+        cleanup = {n: _written(tasks) for n, tasks in sorted(self.cleanup.items())}
         return {
             "schema": SCHEMA,
             "fingerprint": self.fingerprint,
-            "assignment": {
-                name: {
-                    "active": [str(t) for t in roles.active],
-                    "standby": [str(t) for t in roles.standby],
-                    "warmup": [str(t) for t in roles.warmup],
-                }
-                for name, roles in sorted(self.assignment.items())
-            },
-            "target": {
-                name: {"active": [str(t) for t in roles.active], "standby": [str(t) for t in roles.standby]}
-                for name, roles in sorted(self.target.items())
-            },
+            "assignment": _written_roles(self.assignment, Roles._fields),
+            "target": _written_roles(self.target, ("active", "standby")),
             "followup": self.followup,
             "moves": [
                 {"task": str(m.task), "role": m.role, "from": m.from_, "to": m.to, "why": m.why}
                 for m in self.moves
             ],
-            "optimality": {
-                "moves": self.optimality.moves,
-                "lower_bound": self.optimality.lower_bound,
-                "forced_promotions": self.optimality.forced_promotions,
-            },
+            "optimality": asdict(self.optimality),
             "metrics": dict(sorted(self.metrics.items())),
             "warnings": list(self.warnings),
             **({"slots": slots} if slots else {}),
@@ -274,8 +260,9 @@ class Plan:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         if "assignment" not in top:
             raise InputError("assignment", found=None, expected="an object of instances")
-        names = ("moves", "lower_bound", "forced_promotions")
-        counts = validation.mapping(top.get("optimality", {}), "optimality", names)
+        counts = validation.mapping(
+            top.get("optimality", {}), "optimality", (f.name for f in fields(Optimality))
+        )
         assignment = _read_roles(top["assignment"], "assignment")
         metrics = validation.mapping(top.get("metrics", {}), "metrics")
         for key, number in metrics.items():
@@ -285,27 +272,20 @@ class Plan:
             assignment=assignment,
             target=_read_roles(top["target"], "target") if "target" in top else {},
             followup=validation.boolean(top.get("followup", False), "followup"),
-            moves=tuple(
-                _read_move(m, f"moves[{k}]")
-                for k, m in enumerate(validation.listing(top.get("moves", ()), "moves"))
-            ),
+            moves=validation.each(_read_move, top.get("moves", ()), "moves"),
             optimality=Optimality(
-                **{n: validation.integer(counts.get(n, 0), f"optimality.{n}") or 0 for n in names}
+                **{name: validation.integer(n, f"optimality.{name}") or 0 for name, n in counts.items()}
             ),
             metrics=dict(metrics),
-            warnings=tuple(
-                validation.text(w, f"warnings[{k}]")
-                for k, w in enumerate(validation.listing(top.get("warnings", ()), "warnings"))
-            ),
+            warnings=validation.each(validation.text, top.get("warnings", ()), "warnings"),
             fingerprint=validation.optional_text(top.get("fingerprint"), "fingerprint") or "",
             slots={
                 validation.text(name, "slots"): validation.slots(slots, f"slots.{name}")
                 for name, slots in sorted(validation.mapping(top.get("slots", {}), "slots").items())
             },
             cleanup={
-                validation.text(name, "cleanup"): tuple(
-                    validation.task_id(t, f"cleanup.{name}[{k}]")
-                    for k, t in enumerate(validation.listing(tasks, f"cleanup.{name}"))
+                validation.text(name, "cleanup"): validation.each(
+                    validation.task_id, tasks, f"cleanup.{name}"
                 )
                 for name, tasks in sorted(validation.mapping(top.get("cleanup", {}), "cleanup").items())
             },
@@ -316,18 +296,21 @@ def _read_roles(value: Any, path: str) -> dict[str, Roles]:
     out = {}
     for name, roles in sorted(validation.mapping(value, path).items()):
         m = validation.mapping(roles, f"{path}.{validation.text(name, path)}", Roles._fields)
-        out[name] = Roles(
-            *(
-                tuple(
-                    sorted(
-                        validation.task_id(t, f"{path}.{name}.{role}[{k}]")
-                        for k, t in enumerate(validation.listing(m.get(role, ()), f"{path}.{name}.{role}"))
-                    )
-                )
-                for role in Roles._fields
-            )
-        )
+        read = (validation.task_ids(m.get(role, ()), f"{path}.{name}.{role}") for role in Roles._fields)
+        out[name] = Roles(*read)
     return out
+
+
+def _written(tasks: Iterable[TaskId]) -> list[str]:
+    return [str(t) for t in tasks]
+
+
+def _written_roles(assignment: Mapping[str, Roles], names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """Return the roles of those names of each instance."""
+    return {
+        instance: {name: _written(tasks) for name, tasks in zip(names, roles, strict=False)}
+        for instance, roles in sorted(assignment.items())
+    }
 
 
 def _read_move(value: Any, path: str) -> Move:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -94,12 +94,9 @@ class Problem:
         tasks = _read_tasks(validation.listing(top["tasks"], "tasks"), known)
         if len({t.id for t in tasks}) < len(tasks):
             _once([str(t.id) for t in tasks], "tasks", "task")
-        instances = [
-            _read_instance(i, f"instances[{k}]", known)
-            for k, i in enumerate(validation.listing(top["instances"], "instances"))
-        ]
+        instances = validation.each(partial(_read_instance, known), top["instances"], "instances")
         _once([i.id for i in instances], "instances", "instance")
-        problem = cls(tuple(tasks), tuple(instances), config)
+        problem = cls(tuple(tasks), instances, config)
         _ = problem.columns  # checks that need the whole problem
         return problem
 
@@ -163,24 +160,21 @@ def read_task(value: Any, path: str, known: dict[str, TaskId] | None = None) -> 
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
     get = m.get
     return Task(
-        id=_read_id(m["id"], f"{path}.id", known),
+        id=_read_id(known, m["id"], f"{path}.id"),
         stateful=validation.boolean(get("stateful", True), f"{path}.stateful"),
         end_offset=validation.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
         weight=validation.weight(get("weight", 1.0), f"{path}.weight"),
         logged=validation.boolean(get("logged", True), f"{path}.logged"),
-        racks=_read_racks(get("racks", ()), f"{path}.racks"),
-        changelog_racks=_read_racks(get("changelog_racks", ()), f"{path}.changelog_racks"),
+        racks=validation.each(_read_racks, get("racks", ()), f"{path}.racks"),
+        changelog_racks=validation.each(_read_racks, get("changelog_racks", ()), f"{path}.changelog_racks"),
     )
 
 
-def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        tuple(validation.text(rack, f"{path}[{k}]") for rack in validation.listing(racks, f"{path}[{k}]"))
-        for k, racks in enumerate(validation.listing(value, path))
-    )
+def _read_racks(value: Any, path: str) -> tuple[str, ...]:
+    return tuple(validation.text(rack, path) for rack in validation.listing(value, path))
 
 
-def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
+def _read_instance(known: dict[str, TaskId], value: Any, path: str) -> Instance:
     m = validation.mapping(value, path, Instance.__dataclass_fields__)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a non-empty string")
@@ -192,7 +186,7 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
             known_ids = tuple(t for t in map(known.get, values) if t is not None)
             if len(known_ids) == len(values):
                 return known_ids
-        return tuple(_read_id(v, f"{path}.{name}[{k}]", known) for k, v in enumerate(values))
+        return validation.each(partial(_read_id, known), values, f"{path}.{name}")
 
     tags = validation.mapping(get("tags", {}), f"{path}.tags")
     lags = validation.mapping(get("lags", {}), f"{path}.lags")
@@ -220,12 +214,12 @@ def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) ->
     for k, lag in value.items():
         task = known.get(k)
         if task is None or type(lag) is not int or not 0 <= lag < 2**63:
-            task, lag = _read_id(k, f"{path}.{k}", known), validation.integer(lag, f"{path}.{k}") or 0
+            task, lag = _read_id(known, k, f"{path}.{k}"), validation.integer(lag, f"{path}.{k}") or 0
         out[task] = lag
     return out
 
 
-def _read_id(value: Any, path: str, known: dict[str, TaskId]) -> TaskId:
+def _read_id(known: dict[str, TaskId], value: Any, path: str) -> TaskId:
     task = known.get(value) if isinstance(value, str) else None
     if task is None:
         task = known[value] = validation.task_id(value, path)
@@ -236,12 +230,8 @@ def _once(names: Iterable[str], path: str, what: str) -> None:
     first: dict[str, int] = {}
     for k, name in enumerate(names):
         if name in first:
-            raise InputError(
-                f"{path}[{k}].id",
-                found=name,
-                expected=f"each {what} once",
-                hint=f"first at {path}[{first[name]}]",
-            )
+            hint = f"first at {path}[{first[name]}]"
+            raise InputError(f"{path}[{k}].id", found=name, expected=f"each {what} once", hint=hint)
         first[name] = k
 
 

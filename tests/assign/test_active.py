@@ -49,7 +49,7 @@ def _balanced(c: Columns, place: np.ndarray) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(small_problems())
-def test_no_balanced_placement_has_fewer_moves(problem: Problem) -> None:
+def test_no_balanced_placement_has_fewer_moves(problem):
     c = problem.columns
     found = place_actives(c, bases(c))
     assert _balanced(c, found.place)
@@ -63,7 +63,7 @@ def _without_shortcuts(problem: Problem) -> tuple[int, int]:
     tasks = np.flatnonzero(c.stateful)
     places = np.flatnonzero(c.open_slots > 0)
     copy, move = 10**3, 10**6
-    row = {(int(t), int(i)): k for k, (t, i) in enumerate(zip(c.task, c.inst, strict=True))}
+    row = {pair: k for k, pair in enumerate(zip(c.task.tolist(), c.inst.tolist(), strict=True))}
     net = Network()
     node, pair = net.nodes(c.n), net.nodes(len(c.subtopologies) * c.m).reshape(-1, c.m)
     seat, sink = net.nodes(c.m), net.nodes(1)
@@ -106,13 +106,13 @@ def _new_copies(c: Columns, place: np.ndarray) -> int:
 
 @settings(max_examples=150, deadline=None)
 @given(small_problems())
-def test_leaving_arcs_out_loses_nothing_on_small_problems(problem: Problem) -> None:
+def test_leaving_arcs_out_loses_nothing_on_small_problems(problem):
     _compare_with_the_full_network(problem)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
-def test_leaving_arcs_out_loses_nothing_on_scenarios(kind: str, seed: int) -> None:
+def test_leaving_arcs_out_loses_nothing_on_scenarios(kind, seed):
     s = scenario(kind, seed, largest=0.6)
     problems = [s.problem]
     # States half-way: what the cluster looks like between the events.
@@ -137,7 +137,7 @@ def _compare_with_the_full_network(problem: Problem) -> None:
     assert _new_copies(c, found.place) == copies
 
 
-def test_one_more_instance_takes_its_share_and_no_more() -> None:
+def test_one_more_instance_takes_its_share_and_no_more():
     tasks = ids(0, 100)
     at = {f"i{k}": tasks[k * 10 : k * 10 + 10] for k in range(10)}
     instances = [Instance(n, active=ts, lags=dict.fromkeys(ts, 0)) for n, ts in at.items()]
@@ -146,7 +146,7 @@ def test_one_more_instance_takes_its_share_and_no_more() -> None:
     assert counts(plan)["new"] == 9
 
 
-def test_a_caught_up_copy_is_preferred_to_a_new_one_and_less_lag_to_more() -> None:
+def test_a_caught_up_copy_is_preferred_to_a_new_one_and_less_lag_to_more():
     a, b, c, d = ids(0, 4)
     tasks = [Task(t, end_offset=END) for t in (a, b, c, d)]
     ran = Instance("a", active=[a, b, c, d], lags=dict.fromkeys((a, b, c, d), 0))
@@ -157,7 +157,7 @@ def test_a_caught_up_copy_is_preferred_to_a_new_one_and_less_lag_to_more() -> No
     assert plan.active(c) == "a"
 
 
-def test_each_subtopology_is_spread_as_well_as_all_tasks() -> None:
+def test_each_subtopology_is_spread_as_well_as_all_tasks():
     tasks = [Task(t, end_offset=END) for s, n in ((0, 1), (1, 48), (2, 7)) for t in ids(s, n)]
     plan = taskplace.plan(Problem(tasks, [Instance(f"i{k}") for k in range(5)]))
     for s, n in ((0, 1), (1, 48), (2, 7)):

@@ -16,6 +16,10 @@ CHANGELOG = 150_000
 RANDOM_SCENARIOS = 60
 
 
+def configured(strategy: str, **more: Any) -> PlacementConfig:
+    return PlacementConfig(acceptable_recovery_lag=100, rack_aware_assignment_strategy=strategy, **more)
+
+
 class Harness:
     """Processes of one thread that come and go; whatever had a role in one round is caught up in the next.
 
@@ -63,17 +67,10 @@ class Harness:
                 self.here[name] = self.gone.pop(name)
 
     def problem(self) -> Problem:
-        at = [
-            Instance(
-                name,
-                1,
-                {"rack": self.rack[name]},
-                False,
-                *roles,
-                lags={t: 0 for held in roles for t in held if t in self.stateful},
-            )
-            for name, roles in sorted(self.here.items())
-        ]
+        at = []
+        for name, roles in sorted(self.here.items()):
+            lags = {t: 0 for held in roles for t in held if t in self.stateful}
+            at.append(Instance(name, 1, {"rack": self.rack[name]}, False, *roles, lags=lags))
         return Problem(self.tasks, at, self.config)
 
     def converges(self, limit: int) -> Answer:
@@ -101,12 +98,8 @@ def at_rest(answer: Answer, standbys: int) -> bool:
     [(1, 1, 1, "none", 0), (7, 11, 1, "add", 11 // 2 + 1), (11, 13, 7, "drop", 13 // 2 + 2)],
     ids=["static", "a client joins", "a client leaves"],
 )
-def test_convergence(
-    stateless: int, stateful: int, clients: int, change: str, limit: int, strategy: str
-) -> None:
-    config = PlacementConfig(
-        acceptable_recovery_lag=100, max_warmup_replicas=2, rack_aware_assignment_strategy=strategy
-    )
+def test_convergence(stateless, stateful, clients, change, limit, strategy):
+    config = configured(strategy, max_warmup_replicas=2)
     harness = Harness(random.Random(7), stateless, stateful, clients, lambda: 5, config)
     answer = harness.converges(1)
     if change != "none":
@@ -117,16 +110,11 @@ def test_convergence(
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(RANDOM_SCENARIOS))
-def test_random_perturbations_converge(seed: int, strategy: str) -> None:
+def test_random_perturbations_converge(seed, strategy):
     rng = random.Random(seed)
     clients, stateless, stateful = (rng.randint(1, 10) for _ in range(3))
     standbys = rng.randint(0, clients)
-    config = PlacementConfig(
-        acceptable_recovery_lag=100,
-        max_warmup_replicas=rng.randint(1, stateful),
-        num_standby_replicas=standbys,
-        rack_aware_assignment_strategy=strategy,
-    )
+    config = configured(strategy, max_warmup_replicas=rng.randint(1, stateful), num_standby_replicas=standbys)
     harness = Harness(rng, stateless, stateful, clients, lambda: rng.randint(1, 10), config)
     assert at_rest(harness.converges(1), standbys)
     for _ in range(rng.randint(1, 10)):
@@ -150,29 +138,18 @@ def random_problem(seed: int, standbys: int, strategy: str, **more: Any) -> Prob
     racks = [f"r{k}" for k in range(PLACES)]
     tasks = [Task(t, t in stateful, END, racks=(tuple(rng.sample(racks, 2)),)) for t in names]
     owner, follower = ({t: rng.randrange(PLACES) for t in names} for _ in range(2))
-    at = [
-        Instance(
-            f"p{k:02}",
-            rng.randint(1, 3),
-            {"rack": racks[k]},
-            active=[t for t in names if owner[t] == k],
-            standby=[t for t in names if follower[t] == k != owner[t] and t in stateful],
-            lags=dict.fromkeys(stateful, 0),
-        )
-        for k in range(PLACES)
-    ]
-    config = PlacementConfig(
-        num_standby_replicas=standbys,
-        rack_aware_assignment_strategy=strategy,
-        acceptable_recovery_lag=100,
-        **more,
-    )
-    return Problem(tasks, at, config)
+    at = []
+    for k in range(PLACES):
+        active = [t for t in names if owner[t] == k]
+        standby = [t for t in names if follower[t] == k != owner[t] and t in stateful]
+        roles = {"active": active, "standby": standby, "lags": dict.fromkeys(stateful, 0)}
+        at.append(Instance(f"p{k:02}", rng.randint(1, 3), {"rack": racks[k]}, **roles))
+    return Problem(tasks, at, configured(strategy, num_standby_replicas=standbys, **more))
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input(seed: int, strategy: str) -> None:
+def test_random_input(seed, strategy):
     problem = random_problem(seed, 3, strategy)
     answer = Answer(problem, taskplace.check(problem, taskplace.plan(problem)), strategy)
     assert valid(3)(answer)
@@ -181,13 +158,11 @@ def test_random_input(seed: int, strategy: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input_without_traffic_costs(seed: int) -> None:
+def test_random_input_without_traffic_costs(seed):
     """Where a read across racks costs nothing, no strategy has a reason to spread subtopologies less evenly."""
     free = {"rack_aware_assignment_traffic_cost": 0, "rack_aware_assignment_non_overlap_cost": 10}
     plain, near, even = (random_problem(seed, 1, s, **free) for s in STRATEGIES)
-    answers = [
-        Answer(p, taskplace.plan(p), p.config.rack_aware_assignment_strategy) for p in (plain, near, even)
-    ]
+    answers = [Answer(p, taskplace.plan(p), s) for p, s in zip((plain, near, even), STRATEGIES, strict=True)]
     assert all(valid(1)(a) for a in answers)
     assert alike(answers[2])
     # The suite wants of min_traffic what none gives. Here it keeps the total balance only, and moves no more than none.
@@ -197,7 +172,7 @@ def test_random_input_without_traffic_costs(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_random_input_sticky(seed: int) -> None:
+def test_random_input_sticky(seed):
     problem = random_problem(seed, 1, "none", task_assignor_class="sticky")
     answer = Answer(problem, taskplace.check(problem, taskplace.plan(problem)), "none")
     assert valid(1)(answer)

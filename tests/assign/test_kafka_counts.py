@@ -12,7 +12,7 @@ from tests.assign.test_kafka_sticky import STICKY
 from tests.support.kafka_cases import STRATEGIES, Case
 
 
-def test_the_table_in_the_documentation_has_these_counts() -> None:
+def test_the_table_in_the_documentation_has_these_counts():
     """Rows: suite, cases, agreeing, differing on purpose, refused. Random input has a line of its own."""
     page = (Path(__file__).parents[2] / "docs" / "placement.md").read_text()
     text = page.partition("## What Kafka's own tests expect")[2]

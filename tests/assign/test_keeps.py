@@ -55,14 +55,7 @@ def test_the_others_make_room_for_tasks_that_stay(assignor):
     owner = Instance("a", active=tasks, lags=lags, keeps=tasks[:3])
     problem = [Task(task, end_offset=9) for task in tasks]
     config = PlacementConfig(task_assignor_class=assignor)
-    assert counts(taskplace.plan(Problem(problem, [owner, Instance("b", lags=lags)], config))) == {
-        "a": 3,
-        "b": 3,
-    }
     stays = replace(owner, keeps=tuple(tasks[:4]))
-    found = taskplace.plan(Problem(problem, [stays, Instance("b", lags=lags)], config))
-    assert counts(found) == {"a": 4, "b": 2}
-    drains = taskplace.plan(
-        Problem(problem, [replace(stays, draining=True), Instance("b", lags=lags)], config)
-    )
-    assert counts(drains) == {"a": 0, "b": 6}
+    for first, a in ((owner, 3), (stays, 4), (replace(stays, draining=True), 0)):
+        found = taskplace.plan(Problem(problem, [first, Instance("b", lags=lags)], config))
+        assert counts(found) == {"a": a, "b": 6 - a}

@@ -1,9 +1,10 @@
-"""Standbys near their changelogs (KIP-925): where they go, what is refused, and what is said."""
+"""Standbys near their changelogs (KIP-925) and away from the rack of their active (KIP-708); the optimum has a file."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,27 @@ from taskplace.assign.rack_standbys import _RackStandbys
 from taskplace.assign.standby import StandbyCosts, Traffic, place_standbys
 from taskplace.errors import ConfigError
 from taskplace.model.problem_columns import STANDBY
+from taskplace.simulation import Cluster, Event
 from taskplace.verify import verify
-from tests.support.standby_racks import STRATEGIES, configured
+from tests.support.stateful_tasks import ids, rests, stateful, zoned, zones_of
+
+STRATEGIES = ("min_traffic", "balance_subtopology")
+
+
+def configured(
+    strategy: str = "balance_subtopology",
+    standbys: int = 1,
+    costs: tuple[int | None, int | None] = (None, None),
+    tags: Sequence[str] = (),
+) -> PlacementConfig:
+    return PlacementConfig(
+        num_standby_replicas=standbys,
+        rack_aware_assignment_strategy=strategy,
+        rack_aware_assignment_traffic_cost=costs[0],
+        rack_aware_assignment_non_overlap_cost=costs[1],
+        rack_aware_assignment_tags=tuple(tags),
+        acceptable_recovery_lag=100,
+    )
 
 
 def _spread_over_racks(n: int, m: int, standbys: int, config: PlacementConfig, step: int = 1) -> Problem:
@@ -34,7 +54,7 @@ def _spread_over_racks(n: int, m: int, standbys: int, config: PlacementConfig, s
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strategy: str) -> None:
+def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strategy):
     """Task q runs in rack q % 3, where its changelog is; there is another instance of that rack for its standby."""
     problem = _spread_over_racks(24, 6, 1, configured(strategy))
     made = taskplace.plan(problem)
@@ -48,7 +68,7 @@ def test_standbys_go_to_the_rack_of_their_changelog_and_loads_stay_level(strateg
 
 
 @pytest.mark.parametrize("standbys", [1, 2])
-def test_both_networks_find_the_same_price_in_a_large_problem(standbys: int) -> None:
+def test_both_networks_find_the_same_price_in_a_large_problem(standbys):
     problem = _spread_over_racks(300, 15, standbys, configured(standbys=standbys))
     c = problem.columns
     traffic = Traffic.of(c, problem.config)
@@ -59,7 +79,7 @@ def test_both_networks_find_the_same_price_in_a_large_problem(standbys: int) -> 
     assert traffic.total(c, found[0].task, found[0].inst) < traffic.total(c, c.task[now], c.inst[now])
 
 
-def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch):
     problem = _spread_over_racks(120, 24, 1, configured(tags=["zone"]))
     exact = taskplace.plan(problem)
     monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
@@ -69,34 +89,27 @@ def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch: pytes
     assert not any("two copies in one zone" in w for w in few.warnings)
 
 
-def test_racks_that_are_not_known_are_named_once_and_known_ones_count() -> None:
+def test_racks_that_are_not_known_are_named_once_and_known_ones_count():
     problem = _spread_over_racks(6, 3, 1, configured())
     bare = Problem([t._replace(changelog_racks=()) for t in problem.tasks], problem.instances, problem.config)
-    (warning,) = [
-        w for w in taskplace.plan(bare).warnings if w.startswith("standbys are placed without racks")
-    ]
-    assert "changelog_racks" in warning
-    assert not [w for w in taskplace.plan(problem).warnings if w.startswith("standbys")]
     half = [t if t.id.partition % 2 else t._replace(changelog_racks=()) for t in problem.tasks]
-    assert not [
-        w
-        for w in taskplace.plan(Problem(half, problem.instances, problem.config)).warnings
-        if "standbys" in w
-    ]
     untagged = [replace(problem.instances[0], tags={}), *problem.instances[1:]]
-    assert [
-        w
-        for w in taskplace.plan(Problem(problem.tasks, untagged, problem.config)).warnings
-        if "standbys" in w
-    ]
+
+    def warnings(problem):
+        return [w for w in taskplace.plan(problem).warnings if "standbys" in w]
+
+    (warning,) = warnings(bare)
+    assert warning.startswith("standbys are placed without racks") and "changelog_racks" in warning
+    assert warnings(problem) == warnings(replace(problem, tasks=half)) == []
+    assert warnings(replace(problem, instances=untagged))
 
 
-def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch):
     problem = _spread_over_racks(24, 6, 1, configured(costs=(5_000, 1)))
     c = problem.columns
     tasks = np.arange(c.n)
 
-    def made(read: int) -> StandbyCosts:
+    def made(read):
         traffic = Traffic.of(c, configured(costs=(read, 1)))
         return StandbyCosts(c, c.owner, tasks, 1, strict=True, parked=False, traffic=traffic)
 
@@ -112,15 +125,13 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
         made(largest + 1)
 
 
-def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = _spread_over_racks(
-        24, 6, 1, configured(), step=3
-    )  # every standby is in the rack of its changelog
+def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch):
+    problem = _spread_over_racks(24, 6, 1, configured(), step=3)  # each standby is where its changelog is
     monkeypatch.setattr("taskplace.assign.standby.cost_budget", lambda nodes: 8 * 25 * 20)
     assert taskplace.plan(problem).stable
 
 
-def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:
+def test_a_needless_read_across_racks_is_found_by_the_verifier():
     problem = _spread_over_racks(24, 6, 1, configured(costs=(1, 10)))
     at_rest = taskplace.plan(problem)
     dear = Problem(problem.tasks, problem.instances, configured(costs=(10, 1)))
@@ -130,12 +141,12 @@ def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_shared_value_outweighs_the_dearest_standby(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shared_value_outweighs_the_dearest_standby(strategy, monkeypatch):
     """Also in the first network, so that no second one is needed, which has no prices of traffic."""
     strict: list[bool] = []
     flow = _RackStandbys._flow
 
-    def counted(self: _RackStandbys, p: Any, *rest: Any) -> Any:
+    def counted(self, p, *rest):
         strict.append(p.strict)
         return flow(self, p, *rest)
 
@@ -150,3 +161,44 @@ def test_a_shared_value_outweighs_the_dearest_standby(strategy: str, monkeypatch
     plan = taskplace.plan(Problem([task], instances, configured(strategy, 1, tags=["zone"])))
     assert plan.target["c"].standby == (t,)
     assert strict == [True]
+
+
+# ------------------------------------------------------------------------------------- copies in different zones
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+def test_copies_are_in_different_zones_also_with_few_arcs(standbys, monkeypatch):
+    monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
+    config = PlacementConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",))
+    cluster = Cluster(stateful(*ids(0, 90), *ids(1, 30)), config)
+    for i in zoned(30):
+        cluster.add(i.id, tags=i.tags)
+    events = Event("kill", "i03"), Event("add", "new", {"tags": {"zone": "b"}})
+    for plan in rests(cluster, *([event] for event in events)):
+        for zones in zones_of(plan, list(cluster.problem().instances)).values():
+            assert len(set(zones)) == 1 + standbys
+
+
+def test_too_few_zones_is_one_warning_and_all_standbys_are_placed():
+    config = PlacementConfig(num_standby_replicas=2, rack_aware_assignment_tags=("zone",))
+    instances = zoned(6, "ab")
+    plan = taskplace.plan(Problem(stateful(*ids(0, 12)), instances, config))
+    zones = zones_of(plan, instances)
+    assert all(len(z) == 3 and len(set(z)) == 2 for z in zones.values())
+    assert [w for w in plan.warnings if "zone" in w] == [
+        "12 of 12 stateful tasks have two copies in one zone: there are 2 values of this tag (a, b); "
+        "add instances with other values"
+    ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_zones_converge_and_stay(seed):
+    rng = random.Random(seed)
+    config = PlacementConfig(
+        num_standby_replicas=rng.randint(1, 2), rack_aware_assignment_tags=("zone",), max_warmup_replicas=3
+    )
+    cluster = Cluster(stateful(*ids(0, rng.randint(1, 20)), *ids(1, rng.randint(1, 10))), config)
+    for k in range(rng.randint(3, 8)):
+        cluster.add(f"i{k}", rng.randint(1, 3), {"zone": rng.choice("abc")})
+    events = Event("add", "new", {"tags": {"zone": "a"}}), Event("kill", "i0"), Event("drain", "i1")
+    assert len([*rests(cluster, *([event] for event in events))]) == 4

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from msgspec import structs
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
+from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
 from taskplace.assign.standby import Traffic, place_standbys
 from taskplace.model.problem_columns import Columns
@@ -20,7 +20,9 @@ from taskplace.model.proofs import detour
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulation import Cluster
 from taskplace.verify import verify
-from tests.support.standby_racks import STRATEGIES, configured
+from tests.assign.test_rack_standbys import STRATEGIES, configured
+
+COSTS = st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)])
 
 
 @st.composite
@@ -30,14 +32,10 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
     m = draw(st.integers(2, 4))
     served = st.lists(st.sampled_from(racks), min_size=0, max_size=2, unique=True).map(tuple)
     n = draw(st.integers(1, 6 if m < 4 else 4))
-    tasks = [
-        Task(
-            TaskId(draw(st.integers(0, 1)), p),
-            end_offset=draw(st.sampled_from([0, 1_000, 100_000])),
-            changelog_racks=tuple(draw(st.lists(served, max_size=3))),
-        )
-        for p in range(n)
-    ]
+    tasks = []
+    for p in range(n):
+        end, logs = draw(st.sampled_from([0, 1_000, 100_000])), tuple(draw(st.lists(served, max_size=3)))
+        tasks.append(Task(TaskId(draw(st.integers(0, 1)), p), end_offset=end, changelog_racks=logs))
     held: list[dict[str, list[TaskId]]] = [{"active": [], "standby": []} for _ in range(m)]
     lags: list[dict[TaskId, int]] = [{} for _ in range(m)]
     for t in tasks:
@@ -46,19 +44,13 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
             if draw(st.booleans()):
                 held[k][role].append(t.id)
                 lags[k][t.id] = min(draw(st.sampled_from([0, 50, 900])), t.end_offset or 0)
-    instances = [
-        Instance(
-            f"i{k}",
-            draw(st.integers(1, 2)),
-            {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))},
-            active=tuple(held[k]["active"]),
-            standby=tuple(held[k]["standby"]),
-            lags=lags[k],
-        )
-        for k in range(m)
-    ]
-    costs = draw(st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)]))
-    config = configured(draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), costs, tags)
+    instances = []
+    for k in range(m):
+        tags = {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))}
+        instances.append(Instance(f"i{k}", draw(st.integers(1, 2)), tags, **held[k], lags=lags[k]))
+    config = configured(
+        draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), draw(COSTS), tags
+    )
     return Problem(tasks, instances, config)
 
 
@@ -100,7 +92,7 @@ def _rows(c: Columns, task: np.ndarray, inst: np.ndarray) -> list[tuple[int, ...
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), data=st.data())
-def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.DataObject) -> None:
+def test_no_level_placement_of_standbys_costs_less(problem, data):
     c = problem.columns
     active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
     traffic = Traffic.of(c, problem.config)
@@ -121,9 +113,7 @@ def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.Da
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(), data=st.data())
-def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
-    problem: Problem, data: st.DataObject
-) -> None:
+def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(problem, data):
     c = problem.columns
     replicas = min(problem.config.num_standby_replicas, c.m - 1)
     active = [data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)]
@@ -142,7 +132,7 @@ def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
 
 @settings(max_examples=150, deadline=None)
 @given(problem=problems(most_standbys=1, tags=["zone"]), data=st.data())
-def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, data: st.DataObject) -> None:
+def test_shared_tags_come_first_then_level_loads_then_traffic(problem, data):
     c = problem.columns
     active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
     traffic = Traffic.of(c, problem.config)
@@ -152,7 +142,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
     task, inst = place_rack_standbys(c, active, 1, shared_values(c.tags, ["zone"]), traffic)
     mine = _rows(c, task, inst)
 
-    def sharing(standbys: Sequence[Sequence[int]]) -> int:
+    def sharing(standbys):
         return sum(zones[a] == zones[s[0]] for a, s in zip(active.tolist(), standbys, strict=True))
 
     options = list(_all(problem, active.tolist(), 1))
@@ -169,7 +159,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
 
 @settings(max_examples=60, deadline=None)
 @given(problem=problems(), tags=st.sampled_from([(), ("zone",)]))
-def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[str, ...]) -> None:
+def test_a_change_comes_to_rest_and_stays_there(problem, tags):
     problem = replace(problem, config=structs.replace(problem.config, rack_aware_assignment_tags=tags))
     cluster = Cluster.of(problem)
     for _ in range(4 * len(problem.tasks) + 4):
@@ -184,32 +174,22 @@ def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[st
 
 @settings(max_examples=80, deadline=None)
 @given(data=st.data(), strategy=st.sampled_from(["min_traffic", "balance_subtopology"]))
-def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) -> None:
+def test_no_balanced_placement_costs_less(data, strategy):
     racks = "xyz"[: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(2, 3)))]
     served = st.lists(st.sampled_from(racks), min_size=1, max_size=3, unique=True).map(tuple)
-    tasks = [
-        Task(
-            TaskId(data.draw(st.integers(0, 1)), p),
-            end_offset=100_000,
-            racks=tuple(data.draw(st.lists(served, min_size=1, max_size=3))),
-        )
-        for p in range(data.draw(st.integers(2, 6)))
-    ]
+    tasks = []
+    for p in range(data.draw(st.integers(2, 6))):
+        near = tuple(data.draw(st.lists(served, min_size=1, max_size=3)))
+        tasks.append(Task(TaskId(data.draw(st.integers(0, 1)), p), end_offset=100_000, racks=near))
     owner = {t.id: data.draw(st.sampled_from(["", *names])) for t in tasks}
     instances = []
     for name in names:
         held = [t.id for t in tasks if owner[t.id] == name]
         tags, lags = {"rack": data.draw(st.sampled_from(racks))}, dict.fromkeys(held, 0)
         instances.append(Instance(name, data.draw(st.integers(1, 2)), tags, active=held, lags=lags))
-    traffic, move = data.draw(
-        st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)])
-    )
-    config = PlacementConfig(
-        rack_aware_assignment_strategy=strategy,
-        rack_aware_assignment_traffic_cost=traffic,
-        rack_aware_assignment_non_overlap_cost=move,
-    )
+    traffic, move = data.draw(COSTS)
+    config = configured(strategy, 0, (traffic, move))
     problem = Problem(tasks, instances, config)
     plan = taskplace.plan(problem)
     room = np.array([i.capacity for i in problem.instances])
@@ -217,7 +197,7 @@ def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) ->
     if strategy == "balance_subtopology":
         groups += [[k for k, t in enumerate(problem.tasks) if t.id.subtopology == s] for s in (0, 1)]
 
-    def cost(places: Sequence[int]) -> int:
+    def cost(places):
         total = 0
         for t, k in zip(problem.tasks, places, strict=True):
             i = problem.instances[k]
@@ -225,7 +205,7 @@ def test_no_balanced_placement_costs_less(data: st.DataObject, strategy: str) ->
             total += move * (owner[t.id] not in ("", i.id))
         return total
 
-    def balanced(places: Sequence[int]) -> bool:
+    def balanced(places):
         for group in groups:
             low, high = floors_and_ceilings(len(group), room)
             n = np.bincount([places[k] for k in group], minlength=len(names))

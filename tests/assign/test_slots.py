@@ -19,7 +19,7 @@ from tests.support.stateful_tasks import ids, stateful
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5, 40])
-def test_slots_are_even_in_all_and_per_subtopology_and_sticky(slots: int) -> None:
+def test_slots_are_even_in_all_and_per_subtopology_and_sticky(slots):
     tasks = [*ids(0, 7), *ids(1, 3), *ids(2, 16)]
     now = over_slots(tasks, slots)
     assert sorted(t for slot in now for t in slot) == sorted(tasks)
@@ -30,7 +30,7 @@ def test_slots_are_even_in_all_and_per_subtopology_and_sticky(slots: int) -> Non
 
 
 @pytest.mark.parametrize("tasks", [3, 300])
-def test_a_capacity_beyond_the_tasks_costs_nothing(tasks: int) -> None:
+def test_a_capacity_beyond_the_tasks_costs_nothing(tasks):
     now = over_slots(ids(0, tasks), 1_000_000)
     assert [len(slot) for slot in now] == [1] * tasks + [0] * max(0, 256 - tasks)
     assert over_slots(ids(0, tasks), 1_000_000, now) == now
@@ -40,7 +40,7 @@ def test_a_capacity_beyond_the_tasks_costs_nothing(tasks: int) -> None:
     assert max(map(len, made.slots.values())) == 256
 
 
-def test_slots_that_come_and_go_move_few_tasks() -> None:
+def test_slots_that_come_and_go_move_few_tasks():
     tasks = ids(0, 12)
     three = over_slots(tasks, 3)
     four = over_slots(tasks, 4, three)
@@ -52,7 +52,7 @@ def test_slots_that_come_and_go_move_few_tasks() -> None:
 
 @pytest.mark.parametrize("kind", ["scale-out", "several", "drain"])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_plan_deals_actives_to_slots_evenly_and_moves_few_of_them(kind: str, seed: int) -> None:
+def test_a_plan_deals_actives_to_slots_evenly_and_moves_few_of_them(kind, seed):
     s = scenario(kind, seed, largest=0.5)
     cluster = Cluster.of(s.problem)
     slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = {}
@@ -80,7 +80,7 @@ def test_a_plan_deals_actives_to_slots_evenly_and_moves_few_of_them(kind: str, s
             cluster.advance(600_000)
 
 
-def test_slots_of_a_plan_are_verified() -> None:
+def test_slots_of_a_plan_are_verified():
     tasks = ids(0, 4)
     problem = Problem(stateful(*tasks), (Instance("a", 2, active=tasks, lags=dict.fromkeys(tasks, 0)),))
     plan = taskplace.plan(problem)

@@ -24,7 +24,7 @@ from tests.support.targets import END, ids, small_problems
 
 @settings(max_examples=100, deadline=None)
 @given(small_problems(), st.integers(0, 3))
-def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int) -> None:
+def test_standbys_are_complete_distinct_and_level(problem, wanted):
     c = problem.columns
     active = place_actives(c, bases(c)).place
     found = place_standbys(c, active, wanted)
@@ -39,7 +39,7 @@ def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int)
 
 @settings(max_examples=60, deadline=None)
 @given(small_problems(), st.integers(1, 2))
-def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, wanted: int) -> None:
+def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem, wanted):
     c = problem.columns
     active = place_actives(c, bases(c)).place
     found = place_standbys(c, active, wanted)
@@ -49,15 +49,12 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
     places = np.flatnonzero(c.open_slots > 0).tolist()
     actives = np.bincount(active[tasks], minlength=c.m)
     low, high = level_loads(len(tasks) * (1 + found.replicas), len(tasks), actives, c.open_slots)
-    held = {
-        (int(t), int(i))
-        for t, i, ok, r in zip(c.task, c.inst, c.caught, c.role, strict=True)
-        if ok or r != NONE
-    }
-    now = {(int(t), int(i)) for t, i, r in zip(c.task, c.inst, c.role, strict=True) if r == STANDBY}
+    rows = [*zip(c.task.tolist(), c.inst.tolist(), c.caught.tolist(), c.role.tolist(), strict=True)]
+    held = {(t, i) for t, i, caught, role in rows if caught or role != NONE}
+    now = {(t, i) for t, i, _, role in rows if role == STANDBY}
     universal = set(np.flatnonzero(c.universal).tolist())
 
-    def rank(pairs: set[tuple[int, int]]) -> tuple[int, int] | None:
+    def rank(pairs):
         load = actives.copy()
         for _, i in pairs:
             load[i] += 1
@@ -66,10 +63,8 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
         new = sum(p not in held and p[0] not in universal for p in pairs)
         return new, sum(p not in now for p in pairs)
 
-    each = [
-        list(itertools.combinations([(t, i) for i in places if i != active[t]], found.replicas))
-        for t in tasks.tolist()
-    ]
+    of_task = ([(t, i) for i in places if i != active[t]] for t in tasks.tolist())
+    each = [list(itertools.combinations(pairs, found.replicas)) for pairs in of_task]
     ranks = [rank({p for group in choice for p in group}) for choice in itertools.product(*each)]
     best = min((r for r in ranks if r is not None), default=None)
     mine = rank(set(zip(found.task.tolist(), found.inst.tolist(), strict=True)))
@@ -79,7 +74,7 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> None:
+def test_the_sparse_network_is_as_good_as_the_full_one(kind, seed):
     s = scenario(kind, seed, largest=0.5)
     cluster = Cluster.of(s.problem, restore_rate=100.0)
     for group in ((), *s.events):
@@ -108,7 +103,7 @@ def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> 
         cluster.advance(60_000)
 
 
-def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() -> None:
+def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy():
     tasks = [Task(t, end_offset=END) for t in ids(0, 6)]
     config = PlacementConfig(num_standby_replicas=3)
     plan = taskplace.plan(Problem(tasks, [Instance("a"), Instance("b")], config))
@@ -119,7 +114,7 @@ def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() ->
     assert all(len(r.standby) == 3 for r in plan.assignment.values())
 
 
-def test_a_task_that_has_lost_its_stores_loses_its_standby() -> None:
+def test_a_task_that_has_lost_its_stores_loses_its_standby():
     kept, changed = TaskId(0, 0), TaskId(1, 0)
     tasks = [Task(kept, end_offset=90_000), Task(changed, stateful=False)]
     instances = [

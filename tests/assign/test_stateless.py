@@ -51,22 +51,18 @@ def price(problem: Problem, place: np.ndarray) -> tuple[int, int, int, int]:
     loose = np.flatnonzero(~c.stateful)
     busy = np.bincount(place[c.stateful], minlength=c.m)
     total = np.bincount(place, minlength=c.m)
-    out = [apart(total, *level_loads(c.n, c.n, busy, c.open_slots))]
-    out.append(
-        apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.open_slots))
-    )
-    each = 0
-    for s in set(c.sub[loose].tolist()):
-        mine = loose[c.sub[loose] == s]
-        each += apart(np.bincount(place[mine], minlength=c.m), *floors_and_ceilings(len(mine), c.open_slots))
+
+    def uneven(tasks):
+        return apart(np.bincount(place[tasks], minlength=c.m), *floors_and_ceilings(len(tasks), c.open_slots))
+
+    each = sum(uneven(loose[c.sub[loose] == s]) for s in set(c.sub[loose].tolist()))
     owned = loose[(c.owner[loose] >= 0)]
-    return out[0], out[1], each, int((place[owned] != c.owner[owned]).sum())
+    far = apart(total, *level_loads(c.n, c.n, busy, c.open_slots))
+    return far, uneven(loose), each, int((place[owned] != c.owner[owned]).sum())
 
 
 def apart(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> int:
-    return sum(
-        max(a - n, n - b, 0) for n, a, b in zip(counts.tolist(), low.tolist(), high.tolist(), strict=True)
-    )
+    return int(np.maximum(np.maximum(low - counts, counts - high), 0).sum())
 
 
 small = st.integers(1, 3).flatmap(
@@ -82,12 +78,8 @@ small = st.integers(1, 3).flatmap(
 @given(small)
 @example(([1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]))
 @example(([2, 1, 1], [0, 1, 2, 2], [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]))
-@example(
-    ([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)])
-)  # the first one drains, and still has tasks
-def test_no_placement_is_more_level_or_moves_less(
-    drawn: tuple[list[int], list[int], list[tuple[int, int]]],
-) -> None:
+@example(([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)]))  # the first drains, and still has tasks
+def test_no_placement_is_more_level_or_moves_less(drawn):
     """Try every placement of the stateless tasks, beside stateful ones that may be anywhere, as in a step."""
     room, stateful, loose = drawn
     loose = sorted(loose, key=lambda drawn_: drawn_[0])
@@ -115,9 +107,7 @@ def test_no_placement_is_more_level_or_moves_less(
     st.lists(st.integers(0, 9), min_size=1, max_size=4),
     st.data(),
 )
-def test_equal_instances_are_level_in_every_way(
-    m: int, stateful: list[int], loose: list[int], data: st.DataObject
-) -> None:
+def test_equal_instances_are_level_in_every_way(m, stateful, loose, data):
     """In all, the stateless tasks together, and those of each subtopology: no two instances differ by more than 1."""
     tasks = [Task(TaskId(s, p)) for s, n in enumerate(stateful) for p in range(n)]
     first = len(stateful)
@@ -128,16 +118,13 @@ def test_equal_instances_are_level_in_every_way(
         return
     problem = Problem([*tasks, *(Task(t, stateful=False) for t in free)], at)
     plan = taskplace.check(problem, taskplace.plan(problem))
-    for part in (
-        lambda t: True,
-        lambda t: t.subtopology >= first,
-        *(lambda t, s=s: t.subtopology == s for s in range(first + len(loose))),
-    ):
-        counts = [sum(map(part, r.active)) for r in plan.assignment.values()]
+    every = range(first + len(loose))
+    for part in (every, every[first:], *([s] for s in every)):
+        counts = [sum(t.subtopology in part for t in r.active) for r in plan.assignment.values()]
         assert max(counts) - min(counts) <= 1
 
 
-def test_the_total_wins_where_capacities_forbid_both() -> None:
+def test_the_total_wins_where_capacities_forbid_both():
     """Capacities 1 to 4 with 0, 2, 1 and 3 of 6 stateful tasks, and 5 stateless ones: shares of 0.5, 1, 1.5 and 2.
 
     Of all 11 tasks the shares are 1.1, 2.2, 3.3 and 4.4. To have them, i0 needs 1 stateless task and i2 needs 2; i1
@@ -148,12 +135,7 @@ def test_the_total_wins_where_capacities_forbid_both() -> None:
     shares = stateless_shares(c, np.where(c.stateful, where, -1))
     assert not shares.kind_fits
     place = place_stateless(c, np.where(c.stateful, where, -1))
-    assert np.bincount(place).tolist() == [
-        1,
-        2,
-        3,
-        5,
-    ]  # i1 gets none of its exact share of 1, which saves a move
+    assert np.bincount(place).tolist() == [1, 2, 3, 5]  # i1 gets none of its exact share, which saves a move
     assert price(problem, place)[:2] == (0, 1)
 
 
@@ -175,7 +157,7 @@ def sizes(plan: Plan) -> list[int]:
     return [len(r.active) for r in plan.assignment.values()]
 
 
-def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
+def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs():
     """6 and 0 stateful tasks, then 5 and 1, and so on: of 9 stateless ones 7 go over, and one comes back each time."""
     cluster, plan = joined(6, [6, 3], max_warmup_replicas=1)
     moved = []
@@ -188,13 +170,13 @@ def test_a_step_moves_no_more_stateless_tasks_than_the_level_needs() -> None:
 
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
-def test_both_built_in_assignors_level_the_step(assignor: str) -> None:
+def test_both_built_in_assignors_level_the_step(assignor):
     _, plan = joined(6, [6, 3], max_warmup_replicas=1, task_assignor_class=assignor)
     assert plan.followup
     assert abs(np.subtract(*sizes(plan))) <= 1
 
 
-def test_racks_level_the_step_as_well() -> None:
+def test_racks_level_the_step_as_well():
     tasks = [Task(TaskId(0, p), end_offset=END, racks=(("x",),)) for p in range(6)]
     tasks += [Task(TaskId(1, p), stateful=False, racks=(("x",),)) for p in range(6)]
     config = PlacementConfig(rack_aware_assignment_strategy="balance_subtopology")
@@ -210,7 +192,7 @@ def test_racks_level_the_step_as_well() -> None:
     assert sizes(plan) == [6, 6]
 
 
-def test_an_assignor_of_ones_own_says_itself_where_stateless_tasks_run() -> None:
+def test_an_assignor_of_ones_own_says_itself_where_stateless_tasks_run():
     problem, where = cluster_of([1, 1], [0, 0], [0, 0], [0, 0])
     own = PlacementConfig(task_assignor_class="somebody:else")
     c = problem.columns
@@ -230,7 +212,7 @@ def broken(problem: Problem, plan: Plan) -> list[str]:
     return [str(v) for v in verify(problem, plan)]
 
 
-def test_verification_counts_the_level_of_the_step() -> None:
+def test_verification_counts_the_level_of_the_step():
     problem, _ = cluster_of([1, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0])
     mine = [TaskId(9, p) for p in range(3)]
     loose = [TaskId(0, p) for p in range(3)]
@@ -239,7 +221,7 @@ def test_verification_counts_the_level_of_the_step() -> None:
     assert broken(problem, with_tasks(problem, {"i0": mine, "i1": loose})) == []
 
 
-def test_verification_counts_stateless_tasks_by_themselves() -> None:
+def test_verification_counts_stateless_tasks_by_themselves():
     problem, _ = cluster_of([1, 1], [], [0, 0, 1, 1], [0, 0, 1, 1])
     bad = with_tasks(problem, {f"i{s}": [TaskId(s, p) for p in range(2)] for s in range(2)})
     found = "alike: stateless subtopology 0: i0 has 2, its share is 1 to 1"
@@ -251,7 +233,7 @@ def test_verification_counts_stateless_tasks_by_themselves() -> None:
     assert broken(problem, bad) == ["alike: i0 has 2 stateless tasks, its share is 1 to 1"]
 
 
-def test_stateless_tasks_do_not_stay_on_an_instance_that_drains() -> None:
+def test_stateless_tasks_do_not_stay_on_an_instance_that_drains():
     free = TaskId(0, 0)
     problem = Problem(
         [Task(free, stateful=False)], [Instance("a", draining=True, active=[free]), Instance("b")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ def drawn(seed: int, **config: object) -> tuple[list[Task], list[Instance], Plac
     ]
     tasks += [Task(t, stateful=False, end_offset=None) for t in ids(2, 6)]
     instances = [Instance(f"i{k}", capacity=rng.randint(1, 3), tags={"rack": RACKS[k % 3]}) for k in range(4)]
-    return tasks, instances, PlacementConfig(num_standby_replicas=1, **config)  # type: ignore[arg-type]
+    return tasks, instances, PlacementConfig(num_standby_replicas=1, **config)
 
 
 @pytest.mark.parametrize("room", [{"capacity": 0}, {"draining": True}])
@@ -43,12 +42,10 @@ def drawn(seed: int, **config: object) -> tuple[list[Task], list[Instance], Plac
     ],
     ids=str,
 )
-def test_an_instance_without_room_gets_nothing_and_shifts_nothing(
-    config: dict[str, object], seed: int, room: dict[str, object]
-) -> None:
+def test_an_instance_without_room_gets_nothing_and_shifts_nothing(config, seed, room):
     tasks, instances, settings = drawn(seed, **config)
     alone = taskplace.plan(Problem(tasks, instances, settings))
-    idle = Instance("zz", tags={"rack": "a"}, **room)  # type: ignore[arg-type]
+    idle = Instance("zz", tags={"rack": "a"}, **room)
     problem = Problem(tasks, [*instances, idle], settings)
     beside = taskplace.plan(problem)
     taskplace.check(problem, beside)
@@ -67,7 +64,7 @@ def beside_parked() -> Problem:
     )
 
 
-def test_beside_parked_copies_the_share_of_a_subtopology_gives_way_to_level_loads() -> None:
+def test_beside_parked_copies_the_share_of_a_subtopology_gives_way_to_level_loads():
     c = beside_parked().columns
     target = active.place_actives(c, bases(c))
     assert not target.balanced
@@ -76,13 +73,11 @@ def test_beside_parked_copies_the_share_of_a_subtopology_gives_way_to_level_load
 
 
 @pytest.mark.parametrize("budget", [10**7, 10**12])
-def test_a_missed_balance_costs_no_more_than_the_solver_takes(
-    budget: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missed_balance_costs_no_more_than_the_solver_takes(budget, monkeypatch):
     dearest = []
 
     class Weighed(Network):
-        def arcs(self, tails: Any, heads: Any, high: Any, cost: Any, low: Any = 0) -> slice:
+        def arcs(self, tails, heads, high, cost, low=0):
             dearest.append(int(np.max(cost, initial=0)))
             return super().arcs(tails, heads, high, cost, low)
 
@@ -94,13 +89,12 @@ def test_a_missed_balance_costs_no_more_than_the_solver_takes(
 
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
-def test_where_all_places_are_parked_each_standby_is_tried_again(assignor: str) -> None:
+def test_where_all_places_are_parked_each_standby_is_tried_again(assignor):
     tasks = ids(0, 3)
     lags = dict.fromkeys(tasks, 0)
     instances = [Instance("a", active=tasks, lags=lags), Instance("b", parked=tasks)]
     config = PlacementConfig(num_standby_replicas=1, task_assignor_class=assignor)
     target = taskplace.plan(Problem(stateful(*tasks), instances, config)).target
-    copies = {
-        t: sorted(n for n, roles in target.items() if t in (*roles.active, *roles.standby)) for t in tasks
-    }
-    assert set(copies) == set(tasks) and all(held == ["a", "b"] for held in copies.values())
+    assert (
+        all({*roles.active, *roles.standby} == set(tasks) for roles in target.values()) and len(target) == 2
+    )

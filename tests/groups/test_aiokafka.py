@@ -29,15 +29,12 @@ class Cluster:
 class Group:
     """Consumers, whose messages pass as bytes."""
 
-    def __init__(self, mode="fair_sticky", **more) -> None:
-        self.mode, self.cluster = mode, Cluster()
-        self.members = {}
+    def __init__(self, **more) -> None:
+        self.cluster, self.members = Cluster(), {}
         self.more = {name: data.encode() for name, data in more.items()}
-        self.made = {}
 
     def join(self, *names):
-        for name in names:
-            self.members[name] = TaskplaceAssignor(self.mode)
+        self.members |= {name: TaskplaceAssignor() for name in names}
         return self
 
     def rebalance(self):
@@ -46,13 +43,11 @@ class Group:
         sent |= self.more
         received = {name: ConsumerProtocol.METADATA.decode(data) for name, data in sent.items()}
         leader = next(iter(self.members.values()))
-        self.made = {name: each.encode() for name, each in leader.assign(self.cluster, received).items()}
+        sent = {name: each.encode() for name, each in leader.assign(self.cluster, received).items()}
+        made = {name: ConsumerProtocol.ASSIGNMENT.decode(data) for name, data in sent.items()}
         for name, member in self.members.items():
-            member.on_assignment(ConsumerProtocol.ASSIGNMENT.decode(self.made[name]))
-        return {
-            name: {tp.partition for tp in ConsumerProtocol.ASSIGNMENT.decode(data).partitions()}
-            for name, data in self.made.items()
-        }
+            member.on_assignment(made[name])
+        return {name: {tp.partition for tp in each.partitions()} for name, each in made.items()}
 
 
 def test_partitions_stay_where_they_are_when_members_come_and_go():
@@ -122,8 +117,6 @@ def test_an_assignment_of_the_broker_is_an_error_where_only_ours_can_lead():
         assignor.on_assignment(ConsumerProtocolMemberAssignment(0, [("t", [1])], b""))
 
 
-def test_wrong_modes_are_refused():
-    with pytest.raises(InputError, match=r"mode: found 'fare'.*fair"):
-        TaskplaceAssignor("fare")
+def test_cooperative_modes_are_refused():
     with pytest.raises(InputError, match="expected a mode of eager consumers"):
         TaskplaceAssignor("cooperative")

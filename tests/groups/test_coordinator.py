@@ -10,12 +10,7 @@ from hypothesis import given
 
 from taskplace.errors import InputError
 from taskplace.groups.consumer import ConsumerProtocol
-from taskplace.groups.coordinator import (
-    Coordinator,
-    CoordinatorSettings,
-    GroupState,
-    choose_protocol,
-)
+from taskplace.groups.coordinator import Coordinator, CoordinatorSettings, GroupState, choose_protocol
 from taskplace.groups.member import Assigned, Member, MemberSettings, MemberState, Revoked, TryAgain
 from taskplace.groups.messages import (
     Code,
@@ -29,14 +24,63 @@ from taskplace.groups.messages import (
     Sync,
 )
 from taskplace.groups.metadata import Topics
-from tests.support.group_protocol import Plain, stable
-from tests.support.network import GROUP, SETTINGS, Network
+from tests.support.network import FAST, GROUP, SETTINGS, Network
+
+
+class Plain:
+    """The smallest protocol: every member is assigned its own name, in upper case."""
+
+    protocol_type = "plain"
+
+    def __init__(self, *offers: Any, mode: Mode = Mode.SINGLE, broken: str = "", kind: str = "plain") -> None:
+        self.mode, self.broken, self.newest, self.protocol_type = mode, broken, 0, kind
+        self.said = [
+            Offer(*offer) if isinstance(offer, tuple) else Offer(offer) for offer in offers or ("p",)
+        ]
+        self.rounds: list[Joined] = []
+
+    def offers(self) -> list[Offer]:
+        return self.said
+
+    def lead(self, found: Joined) -> dict[str, bytes]:
+        if self.broken:
+            raise ValueError(self.broken)
+        return {name: name.upper().encode() for name in found.members}
+
+    def accept(self, found: Joined) -> tuple[str, ...]:
+        self.rounds.append(found)
+        return (found.state.decode() or found.name.upper(),)
+
+    def lost(self) -> None:
+        pass
+
+
+def stable(*names: str, **more: Any) -> Network:
+    network = Network(**more)
+    for name in names:
+        network.join(name, Plain())
+        network.run(0.5)
+    network.settle(10)
+    return network
+
+
+def error(network: Network, name: str) -> GroupFailed:
+    return network.failures()[name].error
+
+
+def join(
+    coordinator: Coordinator, name: str, sequence: int, number: int = 1, now: float = 0.0
+) -> list[tuple[str, Any]]:
+    """Send a join of a member that offers one protocol, and return the replies."""
+    request = Join(GROUP, name, sequence, "", number, 10_000, 20_000, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
+    return coordinator.handle(name, request, now)
 
 
 # -------------------------------------------------------------------------------------------------- joining
-def test_states_and_generations_from_empty_to_empty() -> None:
-    settings = CoordinatorSettings(group_initial_rebalance_delay_ms=3_000)
-    network = Network(settings=settings)
+
+
+def test_states_and_generations_from_empty_to_empty():
+    network = Network(settings=CoordinatorSettings(group_initial_rebalance_delay_ms=3_000))
     network.join("a", Plain())
     network.run(1)
     assert network.group.state is GroupState.PREPARING_REBALANCE
@@ -51,23 +95,15 @@ def test_states_and_generations_from_empty_to_empty() -> None:
     assert (group.state, network.names) == (GroupState.EMPTY, ())
 
 
-def test_only_the_leader_gets_the_members_and_followers_their_state() -> None:
+def test_only_the_leader_gets_the_members_and_followers_their_state():
     network = stable("a", "b", "c")
     assert network.leader == "c"
     assert network.owned() == {"a": ("A",), "b": ("B",), "c": ("C",)}
     assert not network.members["a"].protocol.rounds[-1].members
     last = max(m.generation for _, m in network.sent if hasattr(m, "role"))
-    roles = [
-        (n, m.role) for n, m in network.sent if getattr(m, "role", None) is not None and m.generation == last
-    ]
+    roles = [(n, m.role) for n, m in network.sent if hasattr(m, "role") and m.generation == last]
     assert roles[0] == ("c", Role.LEADER)
     assert {name for name, role in roles if role is Role.MEMBER} == {"a", "b", "c"}
-
-
-def pool() -> Plain:
-    other = Plain()
-    other.protocol_type = "pool"
-    return other
 
 
 @pytest.mark.parametrize(
@@ -76,37 +112,36 @@ def pool() -> Plain:
         (Plain("q"), "found q 0, expected one of p 0"),
         (Plain(("p", 1)), "found p 1, expected one of p 0"),
         (Plain(mode=Mode.EVERY), "found 'plain' (every), expected 'plain' (single)"),
-        (pool(), "found 'pool' (single), expected 'plain' (single)"),
+        (Plain(kind="pool"), "found 'pool' (single), expected 'plain' (single)"),
     ],
 )
-def test_a_joiner_without_a_common_protocol_is_refused_and_the_group_goes_on(
-    other: Plain, message: str
-) -> None:
+def test_a_joiner_without_a_common_protocol_is_refused_and_the_group_goes_on(other, message):
     network = stable("a")
     before = network.group.generation
     network.join("x", other)
     network.run(1)
-    error = network.failures()["x"].error
-    assert isinstance(error, GroupFailed) and error.code is Code.INCONSISTENT_GROUP_PROTOCOL
-    assert message in str(error)
+    assert error(network, "x").code is Code.INCONSISTENT_GROUP_PROTOCOL and message in str(
+        error(network, "x")
+    )
     assert network.group.generation == before
 
 
-def test_sessions_sizes_and_ids_are_checked() -> None:
+def test_sessions_sizes_and_ids_are_checked():
     network = stable("a", settings=CoordinatorSettings(group_initial_rebalance_delay_ms=0, group_max_size=1))
     network.join("b", Plain())
     network.join("c", Plain(), MemberSettings(session_timeout_ms=3_000, heartbeat_interval_ms=500))
     network.run(1)
-    codes = {name: failed.error.code for name, failed in network.failures().items()}
-    assert codes == {"b": Code.GROUP_MAX_SIZE_REACHED, "c": Code.INVALID_SESSION_TIMEOUT}
-    bare = Join("h", "", 1, "", 1, 9_000, 9_000, Mode.EVERY, "t", 0, 0, (Offer("p"),))
-    assert Coordinator().handle("x", bare, 0.0)[0][1].code is Code.INVALID_REQUEST
+    assert error(network, "b").code is Code.GROUP_MAX_SIZE_REACHED
+    assert error(network, "c").code is Code.INVALID_SESSION_TIMEOUT
+    assert join(Coordinator(), "", 1)[0][1].code is Code.INVALID_REQUEST
     with pytest.raises(InputError, match=r"max\.poll\.interval\.ms: found 1000"):
         MemberSettings(max_poll_interval_ms=1_000)
 
 
 # ----------------------------------------------------------------------------------------------- rolling on
-def test_the_rolling_upgrade_of_the_text() -> None:
+
+
+def test_the_rolling_upgrade_of_the_text():
     """Four phases: the group uses version 1 when, and only when, all three members do."""
     old, both = [("round-robin", 0)], [("round-robin", 1), ("round-robin", 0)]
     network = Network()
@@ -122,24 +157,24 @@ def test_the_rolling_upgrade_of_the_text() -> None:
     assert used == [("round-robin", 0)] * 3 + [("round-robin", 1)]
 
 
-def test_a_member_with_new_metadata_joins_again_and_a_follower_without_gets_what_is_in_force() -> None:
+def test_a_member_with_new_metadata_joins_again_and_a_follower_without_gets_what_is_in_force():
     network = stable("a", "b")
     generation = network.group.generation
-    network.rejoin("a")  # a follower that says the same
-    network.settle(5)
-    assert network.group.generation == generation
+
+    def rejoined(name):
+        network.rejoin(name)
+        network.settle(5)
+        return network.group.generation - generation
+
+    assert rejoined("a") == 0  # a follower that says the same
     assert network.owned()["a"] == ("A",)
     network.members["a"].protocol.said = [Offer("p", 0, b"new")]
-    network.rejoin("a")
-    network.settle(5)
-    assert network.group.generation == generation + 1
-    network.rejoin("b")  # the leader: it wants to assign anew
-    network.settle(5)
-    assert network.group.generation == generation + 2
+    assert rejoined("a") == 1
+    assert rejoined("b") == 2  # the leader: it wants to assign anew
 
 
 @given(st.lists(st.permutations("abcd"), min_size=1, max_size=5), st.text(max_size=5))
-def test_what_all_put_behind_another_is_never_chosen(orders: list[list[str]], seed: str) -> None:
+def test_what_all_put_behind_another_is_never_chosen(orders, seed):
     chosen = choose_protocol([[(name, 0) for name in order] for order in orders], seed)
     for other in "abcd":
         assert any(order.index(chosen[0]) <= order.index(other) for order in orders)
@@ -148,7 +183,7 @@ def test_what_all_put_behind_another_is_never_chosen(orders: list[list[str]], se
     assert {choose_protocol(lists, f"group-{k}") for k in range(40)} == {("a", 0), ("b", 0)}
 
 
-def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stopped() -> None:
+def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stopped():
     network = stable("a", "b")
     network.cut.add("a")
     network.run(25)
@@ -165,7 +200,7 @@ def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stoppe
     assert set(network.owned()) == {"a", "b"}
 
 
-def test_a_leader_that_dies_is_replaced_under_a_new_generation() -> None:
+def test_a_leader_that_dies_is_replaced_under_a_new_generation():
     network = stable("a", "b")
     network.join("c", Plain())
     while not any(getattr(m, "role", None) is Role.LEADER and n == "c" for n, m in network.sent):
@@ -178,74 +213,63 @@ def test_a_leader_that_dies_is_replaced_under_a_new_generation() -> None:
     assert network.group.generation == dying + 1
 
 
-def test_a_leader_that_answers_but_never_assigns_is_replaced_too() -> None:
-    coordinator = Coordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0))
-
-    def join(name: str, sequence: int, number: int, now: float) -> list[tuple[str, Any]]:
-        times = (10_000, 20_000)
-        request = Join(GROUP, name, sequence, "", number, *times, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
-        return coordinator.handle(name, request, now)
-
-    join("a", 1, 1, 0.0)
-    join("b", 1, 1, 0.0)
-    [(leader, asked)] = join("a", 2, 2, 0.0)
+def test_a_leader_that_answers_but_never_assigns_is_replaced_too():
+    coordinator = Coordinator(FAST)
+    join(coordinator, "a", 1)
+    join(coordinator, "b", 1)
+    [(leader, asked)] = join(coordinator, "a", 2, 2)
     assert leader == "b" and asked.role is Role.LEADER
     now, taken_over = 0.0, []
     while now < 30 and not taken_over:
         now += 5
         # Both repeat their joins, so neither falls silent.
-        replies = join("a", int(now) + 9, 2, now) + join("b", int(now) + 9, 1, now)
+        replies = join(coordinator, "a", int(now) + 9, 2, now) + join(coordinator, "b", int(now) + 9, 1, now)
         taken_over = [m for to, m in replies if to == "a" and m.role is Role.LEADER]
     assert now == 20 and taken_over[0].generation == asked.generation + 1
     late = Sync(GROUP, "b", 99, asked.generation, Code.NONE, "", {"a": b"old"})
     assert coordinator.handle("b", late, now)[-1][1].code is not Code.NONE
 
 
-def test_a_sync_of_an_older_generation_is_refused_even_from_the_same_leader() -> None:
-    coordinator = Coordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0))
+def test_a_sync_of_an_older_generation_is_refused_even_from_the_same_leader():
+    coordinator = Coordinator(FAST)
 
-    def join(number: int) -> Any:
-        request = Join(GROUP, "a", number, "", number, 10_000, 20_000, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
-        return coordinator.handle("a", request, 0.0)[-1][1]
-
-    def sync(generation: int, state: bytes) -> Any:
+    def sync(generation, state):
         request = Sync(GROUP, "a", 9, generation, Code.NONE, "", {"a": state})
         return coordinator.handle("a", request, 0.0)[-1][1]
 
-    assert (join(1).generation, join(2).generation) == (1, 2)
+    assert [join(coordinator, "a", k, k)[-1][1].generation for k in (1, 2)] == [1, 2]
     assert sync(1, b"old").code is Code.ILLEGAL_GENERATION
     assert (sync(2, b"new").state, sync(2, b"repeated").state) == (b"new", b"new")
 
 
-def test_an_error_of_the_leader_reaches_all_members() -> None:
+def test_an_error_of_the_leader_reaches_all_members():
     network = Network()
-    for name, broken in (("a", ""), ("b", ""), ("c", "cannot read the metadata of 'a'")):
-        network.join(name, Plain(broken=broken))
+    for name in "abc":
+        network.join(name, Plain(broken="cannot read the metadata of 'a'" if name == "c" else ""))
     network.run(5)
     assert set(network.failures()) == {"a", "b", "c"}
-    for failed in network.failures().values():
-        assert failed.error.code is Code.ASSIGNMENT_FAILED
-        assert "leader c: ValueError: cannot read the metadata of 'a'" in str(failed.error)
+    for name in "abc":
+        assert error(network, name).code is Code.ASSIGNMENT_FAILED
+        assert "leader c: ValueError: cannot read the metadata of 'a'" in str(error(network, name))
     network.run(30)
     assert network.group.state is GroupState.EMPTY
 
 
-def test_a_member_that_keeps_wanting_another_try_gives_up_in_the_end() -> None:
+def test_a_member_that_keeps_wanting_another_try_gives_up_in_the_end():
     class Never(Plain):
-        def accept(self, found: Joined) -> Any:
+        def accept(self, found):
             raise TryAgain("sees other topics")
 
     network = Network()
     network.join("a", Never())
     network.run(60)
-    error = network.failures()["a"].error
-    assert isinstance(error, GroupFailed) and error.code is Code.METADATA_DISAGREEMENT
-    assert "sees other topics" in str(error)
+    assert error(network, "a").code is Code.METADATA_DISAGREEMENT
+    assert "sees other topics" in str(error(network, "a"))
     joins = [m for _, name, m in network.log if name == "a" and isinstance(m, Join)]
     assert len(joins) < 40  # backed off: two sessions of 10 s, a second at most between two tries
 
 
-def test_nobody_hears_anything_from_a_coordinator_that_is_gone_and_all_find_the_next() -> None:
+def test_nobody_hears_anything_from_a_coordinator_that_is_gone_and_all_find_the_next():
     network = stable("a", "b")
     generation = network.group.generation
     network.coordinator.close(GROUP)
@@ -257,35 +281,29 @@ def test_nobody_hears_anything_from_a_coordinator_that_is_gone_and_all_find_the_
     assert network.group.generation == generation + 1
 
 
-def test_a_coordinator_that_remembers_nothing_learns_the_generation_from_the_members() -> None:
-    network = stable("a", "b")
-    network.join("c", Plain())
-    network.settle(10)
+def test_a_coordinator_that_remembers_nothing_learns_the_generation_from_the_members():
+    network = stable("a", "b", "c")
     generation = network.group.generation
     network.replace_coordinator(remembers=False)
     network.settle()
-    assert network.group.generation > generation
-
-
-TOPICS = Topics({"t": 6})
-
-
-def protocol(mode: Mode) -> ConsumerProtocol:
-    return ConsumerProtocol(["t"], fetch=lambda: TOPICS, mode=mode)
+    assert network.group.generation > generation > 1
 
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("seed", range(20))
-def test_a_newcomer_that_leaves_again_does_not_end_the_wait(mode: Mode, seed: int) -> None:
+def test_a_newcomer_that_leaves_again_does_not_end_the_wait(mode, seed):
     """`Network.check` looks after every event that no partition has two owners."""
     network = Network(seed)
-    for name in ("a", "b"):
-        network.join(name, protocol(mode))
+
+    def come(names):
+        for name in names:
+            network.join(name, ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 6}), mode=mode))
+
+    come("ab")
     network.settle()
-    assert all(network.owned()[name] for name in ("a", "b"))
+    assert all(network.owned()[name] for name in "ab")
     network.replace_coordinator(remembers=True)
-    for name in ("c", "d", "e"):
-        network.join(name, protocol(mode))
+    come("cde")
     network.leave("d")
     network.run(0.01)
     network.leave("e")
@@ -294,35 +312,37 @@ def test_a_newcomer_that_leaves_again_does_not_end_the_wait(mode: Mode, seed: in
     assert sum(map(len, network.owned().values())) == 6
 
 
-def static(name: str) -> MemberSettings:
-    return MemberSettings(
-        session_timeout_ms=10_000,
-        heartbeat_interval_ms=1_000,
-        max_poll_interval_ms=20_000,
-        group_instance_id=name,
-    )
-
-
 # ------------------------------------------------------------------------------------- static membership
-def test_a_static_member_that_restarts_gets_its_part_back_without_a_rebalance() -> None:
+
+STATIC = MemberSettings(
+    session_timeout_ms=10_000,
+    heartbeat_interval_ms=1_000,
+    max_poll_interval_ms=20_000,
+    group_instance_id="db-1",
+)
+
+
+def with_static() -> Network:
     network = Network()
-    network.join("a", Plain(), static("db-1"))
+    network.join("a", Plain(), STATIC)
     network.join("b", Plain())
     network.settle(10)
+    return network
+
+
+def test_a_static_member_that_restarts_gets_its_part_back_without_a_rebalance():
+    network = with_static()
     generation = network.group.generation
     network.leave("a")  # silently
     network.run(3)
-    network.join("a2", Plain(), static("db-1"))
+    network.join("a2", Plain(), STATIC)
     network.settle(10)
     assert network.owned() == {"a2": ("DB-1",), "b": ("B",)}
     assert network.group.generation == generation
 
 
-def test_a_static_member_that_stays_away_expires() -> None:
-    network = Network()
-    network.join("a", Plain(), static("db-1"))
-    network.join("b", Plain())
-    network.settle(10)
+def test_a_static_member_that_stays_away_expires():
+    network = with_static()
     network.leave("a")
     network.run(9)
     assert network.names == ("b", "db-1")
@@ -330,42 +350,43 @@ def test_a_static_member_that_stays_away_expires() -> None:
     assert network.names == ("b",)
 
 
-def test_who_takes_over_an_instance_id_fences_the_one_before() -> None:
+def test_who_takes_over_an_instance_id_fences_the_one_before():
     network = Network(exclusive=False)  # until the old one hears of it, both are at work
-    network.join("a", Plain(), static("db-1"))
-    network.settle(10)
-    network.join("a2", Plain(), static("db-1"))
-    network.settle(10)
-    assert network.failures()["a"].error.code is Code.FENCED_INSTANCE_ID
+    for name in ("a", "a2"):
+        network.join(name, Plain(), STATIC)
+        network.settle(10)
+    assert error(network, "a").code is Code.FENCED_INSTANCE_ID
     assert set(network.owned()) == {"a2"}
     with pytest.raises(StaleGeneration, match="FENCED_INSTANCE_ID"):
         network.coordinator.fence(GROUP, "a", network.members["a"].generation)
 
 
 # ------------------------------------------------------------------------------------------------ fencing
-def test_work_of_an_older_generation_is_refused() -> None:
+
+
+def test_work_of_an_older_generation_is_refused():
     network = stable("a")
-    old = network.group.generation
-    network.coordinator.fence(GROUP, "a", old)
+    fence, old = network.coordinator.fence, network.group.generation
+    fence(GROUP, "a", old)
     network.join("b", Plain())
     network.run(0.5)
-    network.coordinator.fence(GROUP, "a", old)  # still in force: the next has not begun
+    fence(GROUP, "a", old)  # still in force: the next has not begun
     network.settle(10)
     with pytest.raises(StaleGeneration, match="expected a member in generation 2: ILLEGAL_GENERATION"):
-        network.coordinator.fence(GROUP, "a", old)
-    network.coordinator.fence(GROUP, "a", 2)
+        fence(GROUP, "a", old)
+    fence(GROUP, "a", 2)
     with pytest.raises(StaleGeneration, match="UNKNOWN_MEMBER_ID"):
-        network.coordinator.fence(GROUP, "stranger", 2)
+        fence(GROUP, "stranger", 2)
 
 
-def test_a_generation_that_nobody_can_have_reached_is_refused_and_does_no_harm() -> None:
+def test_a_generation_that_nobody_can_have_reached_is_refused_and_does_no_harm():
     network = Network()
     liar = Member(GROUP, "liar", Plain(), SETTINGS)
     liar.generation = 2**53
     network.members["liar"] = liar
     network._apply("liar", liar.start(network.now))
     network.run(2)
-    assert "found generation 9007199254740992, expected one up to" in str(network.failures()["liar"].error)
+    assert "found generation 9007199254740992, expected one up to" in str(error(network, "liar"))
     del network.members["liar"]
     network.join("a", Plain())
     network.settle(20)

@@ -22,7 +22,7 @@ class GroupHistory(RuleBasedStateMachine):
     mode = Mode.EVERY
 
     @initialize(seed=st.integers(0, 2**32))
-    def begin(self, seed: int) -> None:
+    def begin(self, seed):
         note(f"network seed {seed}")
         self.network = Network(seed)
         self.view = {"t": 4, "u": 2}
@@ -38,7 +38,7 @@ class GroupHistory(RuleBasedStateMachine):
         )
 
     @rule(static=st.booleans())
-    def join(self, static: bool) -> None:
+    def join(self, static):
         if len(self.network.members) >= 6:
             return
         self.made += 1
@@ -65,17 +65,17 @@ class GroupHistory(RuleBasedStateMachine):
 
     @precondition(lambda self: self.network.members)
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
+    def leave(self, data):
         self.network.leave(self.some(data))
 
     @precondition(lambda self: self.network.members)
     @rule(data=st.data())
-    def crash(self, data: st.DataObject) -> None:
+    def crash(self, data):
         self.network.crash(self.some(data))
 
     @precondition(lambda self: self.network.members)
     @rule(data=st.data())
-    def restart(self, data: st.DataObject) -> None:
+    def restart(self, data):
         """A crash, and the same instance id again under another member id, before the session has ended.
 
         A process takes a moment to start: by then, nothing of its former life is on its way any more. (The last one to
@@ -90,16 +90,16 @@ class GroupHistory(RuleBasedStateMachine):
 
     @precondition(lambda self: self.network.members)
     @rule(data=st.data())
-    def cut_off(self, data: st.DataObject) -> None:
+    def cut_off(self, data):
         self.network.cut.add(self.some(data))
 
     @rule()
-    def mend(self) -> None:
+    def mend(self):
         self.network.cut.clear()
 
     @precondition(lambda self: self.network.members)
     @rule(data=st.data(), more=st.integers(1, 3))
-    def topic_grows(self, data: st.DataObject, more: int) -> None:
+    def topic_grows(self, data, more):
         """One member notices, the others do not know yet."""
         self.view["t"] += more
         self.grown.append(self.view["t"])
@@ -108,19 +108,19 @@ class GroupHistory(RuleBasedStateMachine):
             self.network.rejoin(name)
 
     @rule(delay=st.floats(0.01, 6.0), loss=st.floats(0.0, 0.4), double=st.floats(0.0, 0.5))
-    def weather(self, delay: float, loss: float, double: float) -> None:
+    def weather(self, delay, loss, double):
         self.network.weather = Weather(delay, loss, double)
 
     @rule(seconds=st.floats(0.001, 30.0))
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         self.network.run(seconds)
 
     @rule()
-    def another_coordinator(self) -> None:
+    def another_coordinator(self):
         self.network.replace_coordinator(remembers=True)
 
     @rule()
-    def quiet(self) -> None:
+    def quiet(self):
         """The group becomes stable, and every partition of every topic that somebody wants has its owner.
 
         What there is, is what members see: growth that nobody alive has noticed does not count. In the mode EVERY all
@@ -171,7 +171,7 @@ class TestSingleMemberLong(LedHistory.TestCase):
 
 @pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("seed", range(4))
-def test_a_group_lives_through_a_bad_network(mode: Mode, seed: int) -> None:
+def test_a_group_lives_through_a_bad_network(mode, seed):
     """Losses, doubles and delays all the time; a member joins, crashes or leaves every few seconds."""
     print(f"seed {seed}")
     network = Network(seed, weather=Weather(delay=2.0, loss=0.2, double=0.2))

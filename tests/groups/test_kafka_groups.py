@@ -1,11 +1,11 @@
-"""Consumer groups on real brokers: consumers of kafka-python join, leave, crash, change assignors, and have racks."""
+"""Consumer groups on real brokers: kafka-python and aiokafka join, leave, crash, change assignors, and have racks."""
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from examples.kafka.broker import Brokers
 from taskplace.groups.kafka_python import finish_joins
 from tests.support.kafka_broker import make_topics
-from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Groups, Held, consumer_group
+from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 from tests.support.kafka_consumers import group as group
 
 pytestmark = pytest.mark.kafka
@@ -26,20 +26,31 @@ STICKY: Assignor = {}
 COOPERATIVE: Assignor = {"cooperative": True}
 
 
+def aiokafka_joins(g: ConsumerGroup, name: str, assignor: Assignor) -> None:
+    """Start a consumer of aiokafka with our assignor, or with its own sticky one."""
+    pytest.importorskip("aiokafka")
+    given = {"bootstrap": g.bootstrap, "group": g.group, "topics": g.topics, "assignor": assignor}
+    g.start(name, [sys.executable, "-m", "tests.support.aiokafka_member", json.dumps(given)])
+
+
 def numbers(held: Held, topic: str) -> set[int]:
     return {partition for of, partition in held if of == topic}
 
 
-@pytest.mark.parametrize("assignor", [STICKY, COOPERATIVE], ids=["eager", "cooperative"])
-def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
+@pytest.mark.parametrize(
+    ("join", "assignor"),
+    [(ConsumerGroup.join, STICKY), (ConsumerGroup.join, COOPERATIVE), (aiokafka_joins, STICKY)],
+    ids=["eager", "cooperative", "aiokafka"],
+)
+def test_members_join_leave_and_crash(group, join, assignor):
     g = group(7, 5)
-    g.join("A", assignor)
+    join(g, "A", assignor)
     g.balanced(12)
-    g.join("B", assignor)
+    join(g, "B", assignor)
     two = g.balanced(6, 6)
     for consumer in g.consumers.values():
         consumer.forget()
-    g.join("C", assignor)
+    join(g, "C", assignor)
     three = g.balanced(4, 4, 4)
     assert three["A"] < two["A"] and three["B"] < two["B"]
     if assignor is COOPERATIVE:  # only what moves is let go
@@ -52,13 +63,40 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     assert g.overlaps() == []
 
 
+def test_a_group_has_consumers_of_both_clients(group):
+    g = group(8)
+    fair = {"mode": "fair"}
+    aiokafka_joins(g, "A", fair)
+    g.balanced(8)
+    g.join("B", fair)
+    g.balanced(4, 4, protocol="taskplace-fair")
+    g.leave("A")
+    g.balanced(8, protocol="taskplace-fair")
+    aiokafka_joins(g, "A", fair)  # kafka-python's leads now
+    g.balanced(4, 4, protocol="taskplace-fair")
+    assert g.overlaps() == []
+
+
+def test_a_group_changes_over_from_aiokafkas_own_sticky_assignor(group):
+    g = group(6)
+    for name, sizes in (("A", [6]), ("B", [3, 3])):
+        aiokafka_joins(g, name, "sticky")
+        g.balanced(*sizes)
+    for name in "AB":
+        g.leave(name)
+        g.balanced(6)
+        aiokafka_joins(g, name, STICKY)
+        g.balanced(3, 3)
+    assert g.overlaps() == []
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [("sticky", {"user_data": "kafka-python"}), ("cooperative-sticky", COOPERATIVE)],
     ids=["sticky", "cooperative-sticky"],
 )
-def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, theirs: str, ours: Any) -> None:
+def test_a_group_of_the_same_protocol_changes_over_and_back(group, theirs, ours):
     """One consumer after the other. Where ours leads, only partitions that must move do.
 
     kafka-python's own assignor at times moves one or two partitions more.
@@ -85,7 +123,7 @@ def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, their
 
 @pytest.mark.long
 @pytest.mark.parametrize("theirs", ["range", "roundrobin"])
-def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs: str) -> None:
+def test_a_group_of_another_protocol_changes_over_and_back(group, theirs):
     """In two rounds, as Kafka says: first all consumers support both protocols, then the old one goes."""
     g = group(8)
     for name in "AB":
@@ -108,7 +146,7 @@ def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs
     assert g.overlaps() == []
 
 
-def test_copartitioned_topics_go_together(group: Groups) -> None:
+def test_copartitioned_topics_go_together(group):
     g = group(6, 6, 4)
     together, also, alone = g.topics
     for name in "ABC":
@@ -125,7 +163,7 @@ def test_copartitioned_topics_go_together(group: Groups) -> None:
     assert all_of_them > left["B"]
 
 
-def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_stopped(group: Groups) -> None:
+def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_stopped(group):
     g = group(6)
     for name in "AB":
         g.join(name, STICKY)
@@ -141,7 +179,7 @@ def test_an_eager_group_becomes_a_cooperative_one_when_all_its_consumers_have_st
     g.balanced(3, 3, protocol="cooperative-sticky")
 
 
-def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Groups) -> None:
+def test_members_with_different_topics_are_as_balanced_as_they_can_be(group):
     g = group(2, 6)
     few, many = g.topics
     g.join("A", STICKY, topics=[few])
@@ -151,7 +189,7 @@ def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Gro
     assert held["A"] == {(few, 0), (few, 1)}
 
 
-def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group: Groups) -> None:
+def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group):
     """A leader joins again for the other member's topic, and takes longer to assign than its polls wait."""
     g = group(2, 6)
     few, many = g.topics
@@ -162,7 +200,7 @@ def test_a_join_that_outlasts_a_poll_is_ended_by_the_next(group: Groups) -> None
     assert held["A"] == {(few, 0), (few, 1)}
 
 
-def test_only_a_consumer_of_kafka_python_can_end_its_joins() -> None:
+def test_only_a_consumer_of_kafka_python_can_end_its_joins():
     with pytest.raises(TypeError, match=r"consumer: found 5, expected a KafkaConsumer of kafka-python 3\.0"):
         finish_joins(5)
 
@@ -175,7 +213,7 @@ def new_consumer(g: ConsumerGroup) -> Consumer:
     return theirs
 
 
-def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Groups) -> None:
+def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group):
     g = group(4)
     g.join("A", {"mode": "fair"})
     g.balanced(4)
@@ -189,7 +227,7 @@ def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Group
     assert g.balanced(4, protocol="taskplace-fair")
 
 
-def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
+def test_a_group_of_the_new_protocol_is_refused_by_ours(group):
     g = group(4)
     with closing(new_consumer(g)) as theirs:
         deadline = time.monotonic() + SECONDS
@@ -208,7 +246,7 @@ def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("cooperative", [False, True], ids=["eager", "cooperative"])
-def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path, cooperative: bool) -> None:
+def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path, cooperative):
     with Brokers(3, racks="abc") as brokers:
         replicas = [[1], [2], [3], [3], [2], [1]]
         make_topics(
@@ -218,11 +256,7 @@ def test_consumers_read_in_their_rack_and_go_on_without_a_broker(tmp_path: Path,
         with consumer_group(brokers.bootstrap, "racks", ["t"], tmp_path) as group:
             for name, rack in (("A", "c"), ("B", "a"), ("C", "b")):
                 group.join(name, {"rack": rack, "cooperative": cooperative})
-            near = {
-                "A": {("t", 2), ("t", 3)},
-                "B": {("t", 0), ("t", 5)},
-                "C": {("t", 1), ("t", 4)},
-            }
+            near = {"A": {("t", 2), ("t", 3)}, "B": {("t", 0), ("t", 5)}, "C": {("t", 1), ("t", 4)}}
             assert group.balanced(2, 2, 2) == near
             for number in (1, 2, 3):  # each is the coordinator's broker at some time, or might be
                 brokers.kill(number)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("kafka")
 
 from examples.kafka.broker import jars
-from tests.support.kafka_broker import SharedBroker
-from tests.support.kafka_consumers import Assignor, ConsumerGroup, consumer_group
+from tests.support.kafka_consumers import Assignor, ConsumerGroup
+from tests.support.kafka_consumers import group as group
 
 pytestmark = [
     pytest.mark.kafka,
@@ -29,7 +27,7 @@ SOURCE = Path(__file__).parents[1] / "support" / "KafkaMember.java"
 
 
 @pytest.fixture(scope="module")
-def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def java(tmp_path_factory):
     """The command of a Java consumer, up to its arguments."""
     if shutil.which("javac") is None:
         pytest.fail("found no javac on the PATH, expected a JDK (Debian: openjdk-17-jdk-headless)")
@@ -46,13 +44,6 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.fixture
-def group(kafka: SharedBroker, tmp_path: Path) -> Iterator[ConsumerGroup]:
-    topics = [kafka.topic("mixed", count) for count in (7, 5)]
-    with consumer_group(kafka.bootstrap, kafka.unique("mixed"), topics, tmp_path) as made:
-        yield made
-
-
 def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str) -> None:
     """Start a Java consumer with these assignors."""
     topics = ",".join(group.topics)
@@ -64,9 +55,8 @@ def java_joins(group: ConsumerGroup, java: list[str], name: str, *assignors: str
     [("sticky", {}), ("cooperative-sticky", {"cooperative": True})],
     ids=["sticky", "cooperative-sticky"],
 )
-def test_either_leads_and_nobody_loses_what_it_may_keep(
-    group: ConsumerGroup, java: list[str], protocol: str, ours: Any
-) -> None:
+def test_either_leads_and_nobody_loses_what_it_may_keep(group, java, protocol, ours):
+    group = group(7, 5)
     java_joins(group, java, "J", protocol)
     group.balanced(12)
     group.join("A", ours)
@@ -91,9 +81,9 @@ def test_either_leads_and_nobody_loses_what_it_may_keep(
     assert group.overlaps() == []
 
 
-def test_a_group_of_range_changes_over_and_back(group: ConsumerGroup, java: list[str]) -> None:
+def test_a_group_of_range_changes_over_and_back(group, java):
     """In two rounds each way, with a Java consumer: first all consumers have both assignors, then only the new one."""
-    of_range, of_sticky = (5, 7), (6, 6)
+    group, of_range, of_sticky = group(7, 5), (5, 7), (6, 6)
     java_joins(group, java, "J", "range")
     group.join("A", "range")
     group.balanced(*of_range, protocol="range")

@@ -64,24 +64,24 @@ said = st.builds(
 
 
 @given(messages, st.booleans())
-def test_messages_come_back(message: object, compress: bool) -> None:
-    assert decode(encode(message, compress=compress)) == message  # type: ignore[arg-type]
+def test_messages_come_back(message, compress):
+    assert decode(encode(message, compress=compress)) == message
 
 
 @given(said, st.booleans(), st.builds(Assignment, held, numbers, held, st.booleans()))
-def test_metadata_and_states_come_back(written: Subscription, compress: bool, state: Assignment) -> None:
+def test_metadata_and_states_come_back(written, compress, state):
     assert Subscription.decode(written.encode(compress=compress)) == written
     assert Assignment.decode(state.encode()) == state
 
 
 @given(said)
-def test_an_old_reader_reads_what_is_written_for_it_and_a_new_reader_the_old(written: Subscription) -> None:
+def test_an_old_reader_reads_what_is_written_for_it_and_a_new_reader_the_old(written):
     old = Subscription(written.topics, written.pattern, written.metadata_hash, written.strategy)
     assert Subscription.decode(written.encode(version=0), known=0) == old
     assert Subscription.decode(written.encode(version=1), known=1) == replace(written, standby={})
 
 
-def test_a_newer_version_is_named_with_the_highest_known_one() -> None:
+def test_a_newer_version_is_named_with_the_highest_known_one():
     with pytest.raises(UnknownVersion, match="found version 7, expected one up to 2"):
         Subscription.decode(msgpack.encode((7, 7, b"whatever version 7 may be")))
     frame = bytearray(encode(Leave("g", "m", 1)))
@@ -90,7 +90,7 @@ def test_a_newer_version_is_named_with_the_highest_known_one() -> None:
         decode(bytes(frame))
 
 
-def test_every_damaged_byte_of_a_frame_is_found() -> None:
+def test_every_damaged_byte_of_a_frame_is_found():
     valid = encode(Heartbeat("orders", "m1", 5, 3))
     for at in range(len(valid)):
         frame = bytearray(valid)
@@ -99,7 +99,7 @@ def test_every_damaged_byte_of_a_frame_is_found() -> None:
             decode(bytes(frame))
 
 
-def test_a_bomb_is_not_inflated_past_the_limit() -> None:
+def test_a_bomb_is_not_inflated_past_the_limit():
     bomb = b"\1" + zlib.compress(bytes(4 * LIMIT), 9)
     tracemalloc.start()
     with pytest.raises(ProtocolError, match="at most 1000"):
@@ -111,14 +111,10 @@ def test_a_bomb_is_not_inflated_past_the_limit() -> None:
             unpack(cut, "body", 8 * LIMIT if cut is bomb[:-9] else 1_000)
 
 
-def test_generations_and_partitions_have_limits() -> None:
-    for wrong in (
-        Subscription(generation=2**53 + 1),
-        Subscription(owned={"t": (-1,)}),
-        Subscription(owned={"t": (2**31,)}),
-    ):
+def test_generations_and_partitions_have_limits():
+    for wrong in ({"generation": 2**53 + 1}, {"owned": {"t": (-1,)}}, {"owned": {"t": (2**31,)}}):
         with pytest.raises(ProtocolError, match="subscription: found"):
-            Subscription.decode(wrong.encode())
+            Subscription.decode(Subscription(**wrong).encode())
 
 
 # ------------------------------------------------------------------------------------------------------- fuzz
@@ -127,22 +123,12 @@ def test_generations_and_partitions_have_limits() -> None:
 def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
     """Return decoders with something valid for each; frames are sealed anew, since a checksum keeps damage out."""
     joined = Joined(
-        "g", "m", 9, 2, generation=3, protocol="sticky", name="m", members={"a": b"x", "m": b"y" * 200}
+        "g", "m", 9, 2, generation=3, protocol="p", name="m", members={"a": b"x", "m": b"y" * 200}
     )
-    join = Join(
-        "g", "m", 4, "", 1, 9_000, 9_000, Mode.EVERY, "consumer", 1, 0, (Offer("a", 1, b"z"), Offer("b"))
-    )
+    join = Join("g", "m", 4, "", 1, 9_000, 9_000, Mode.EVERY, "c", 1, 0, (Offer("a", 1, b"z"), Offer("b")))
     sync = Sync("g", "m", 5, 3, Code.NONE, "", {"a": b"1", "b": b"2"})
-    wide = Subscription(
-        tuple(f"topic-{k}" for k in range(40)),
-        "",
-        b"h" * 16,
-        b"{}",
-        "r",
-        4,
-        {"topic-1": (1, 2, 9)},
-        b"s" * 16,
-    )
+    topics = tuple(f"topic-{k}" for k in range(40))
+    wide = Subscription(topics, "", b"h" * 16, b"{}", "r", 4, {"topic-1": (1, 2, 9)}, b"s" * 16)
 
     def sealed(data: bytes) -> object:
         frame = b"tg" + bytes((VERSION,)) + data
@@ -193,7 +179,7 @@ def _fuzz(seed: int, count: int) -> tuple[int, int]:
     return refused, count - refused
 
 
-def test_random_and_mutated_byte_strings_raise_protocol_errors_only_and_allocate_little() -> None:
+def test_random_and_mutated_byte_strings_raise_protocol_errors_only_and_allocate_little():
     refused, read = _fuzz(seed=794, count=100_000)
     assert refused > 50_000 and read > 1_000  # both ways were taken
     tracemalloc.start()
@@ -205,5 +191,5 @@ def test_random_and_mutated_byte_strings_raise_protocol_errors_only_and_allocate
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
-def test_a_million_more(seed: int) -> None:
+def test_a_million_more(seed):
     assert sum(_fuzz(seed, 100_000)) == 100_000

@@ -30,7 +30,7 @@ patterns = st.recursive(
 
 
 @given(patterns, st.lists(st.text("ab-1. \n_]cé", max_size=7), max_size=12))
-def test_what_matches_is_what_re_matches(pattern: str, names: list[str]) -> None:
+def test_what_matches_is_what_re_matches(pattern, names):
     for whole in (pattern, f"^{pattern}$"):
         ready, expected = compiled(whole), re.compile(whole, re.ASCII)
         for name in names:
@@ -43,9 +43,7 @@ def test_what_matches_is_what_re_matches(pattern: str, names: list[str]) -> None
      "((a{99}){99}){99}", "(a{1000})" * 50, r"\pL{200}", pytest.param("|".join(["a"] * 10**6), id="alternatives"),
      pytest.param("a" * (MOST_LETTERS + 1), id="letters")],
 )  # fmt: skip
-def test_what_is_no_pattern_or_too_large_is_refused_at_once(
-    pattern: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_pattern_or_too_large_is_refused_at_once(pattern, capfd):
     data = Subscription(pattern=pattern).encode()
     started = time.process_time()
     with pytest.raises(ProtocolError, match="subscription: found a bad pattern"):
@@ -61,7 +59,7 @@ def test_what_is_no_pattern_or_too_large_is_refused_at_once(
     ["(a|a)*b", "(a*)*b", "a*" * 100 + "b", "(a?){100}a{100}", "(.*a){60}", "[^b]*" * 90, "(a?){999}",
      "((a?b?){31}){30}", ".*a.{900}"],
 )  # fmt: skip
-def test_what_makes_others_backtrack_is_matched_in_one_pass(pattern: str) -> None:
+def test_what_makes_others_backtrack_is_matched_in_one_pass(pattern):
     view = Topics({f"{'a' * 240}{k:03}": 1 for k in range(30)})
     started = time.process_time()
     view.matching(Subscription.decode(Subscription(pattern=pattern).encode()).pattern)
@@ -69,7 +67,7 @@ def test_what_makes_others_backtrack_is_matched_in_one_pass(pattern: str) -> Non
     assert took < 5, f"{took} s"  # exponential time would not end at all
 
 
-def test_a_hash_covers_what_a_strategy_reads() -> None:
+def test_a_hash_covers_what_a_strategy_reads():
     here, there = (Topics({"t": 2, "u": 1}, {"t": racks}) for racks in (("r1", "r2"), ("r1", "r1")))
     assert here.hash(["t"]) == there.hash(["t"]) == Topics({"t": 2}).hash(["t"])
     assert here.hash(["t"], leaders=True) != there.hash(["t"], leaders=True)

@@ -26,28 +26,28 @@ class LagIndexMachine(RuleBasedStateMachine):
         self.unlogged: set[TaskId] = set()
 
     @rule(name=NAMES, task=TASKS, lag=st.integers(0, 120))
-    def report(self, name: str, task: TaskId, lag: int) -> None:
+    def report(self, name, task, lag):
         self.index.report(name, task, lag)
         self.copies[name, task] = lag
 
     @rule(name=NAMES, task=TASKS)
-    def drop(self, name: str, task: TaskId) -> None:
+    def drop(self, name, task):
         self.index.drop(name, task)
         self.copies.pop((name, task), None)
 
     @rule(name=NAMES)
-    def forget(self, name: str) -> None:
+    def forget(self, name):
         self.index.forget(name)
         self.copies = {key: lag for key, lag in self.copies.items() if key[0] != name}
 
     @rule(task=TASKS, end=st.integers(0, 200), logged=st.booleans())
-    def end_offset(self, task: TaskId, end: int, logged: bool) -> None:
+    def end_offset(self, task, end, logged):
         self.index.end_offset(task, end, logged=logged)
         self.end[task] = end
         (self.unlogged.discard if logged else self.unlogged.add)(task)
 
     @invariant()
-    def it_agrees_with_a_full_search(self) -> None:
+    def it_agrees_with_a_full_search(self):
         self.index.check()
         for task in {task for _, task in self.copies} | set(self.end):
             mine = sorted((lag, name) for (name, t), lag in self.copies.items() if t == task)
@@ -75,7 +75,7 @@ class LagIndexMachine(RuleBasedStateMachine):
                 assert ((name, task) in self.index) == (lag is not None)
 
     @invariant()
-    def it_gives_the_lags_of_an_instance(self) -> None:
+    def it_gives_the_lags_of_an_instance(self):
         for name in "abcd":
             expected = {task: lag for (n, task), lag in self.copies.items() if n == name}
             assert self.index.lags(name) == expected
@@ -86,12 +86,12 @@ TestLagIndex.settings = settings(max_examples=60, stateful_step_count=30, deadli
 
 
 @pytest.mark.parametrize("lag", [-1, 1.5, True])
-def test_a_bad_lag_is_refused(lag: object) -> None:
+def test_a_bad_lag_is_refused(lag):
     with pytest.raises(InputError, match="expected an integer of at least 0"):
-        LagIndex().report("a", TaskId(0, 0), lag)  # type: ignore[arg-type]
+        LagIndex().report("a", TaskId(0, 0), lag)
 
 
-def test_what_is_acceptable_by_default_is_what_the_configuration_says() -> None:
+def test_what_is_acceptable_by_default_is_what_the_configuration_says():
     config = PlacementConfig()
     assert Acceptable() == config.acceptable == Acceptable(10_000, None)
     index, task = LagIndex(), TaskId(0, 0)

@@ -23,7 +23,7 @@ KAFKA_DEFAULTS = {
 }
 
 
-def test_the_defaults_are_kafkas() -> None:
+def test_the_defaults_are_kafkas():
     assert PlacementConfig().to_properties() == KAFKA_DEFAULTS
     assert set(PlacementConfig.known_keys()) == set(KAFKA_DEFAULTS)
 
@@ -52,7 +52,7 @@ def test_the_defaults_are_kafkas() -> None:
         ("task.assignor.class", "", "high_availability, sticky"),
     ],
 )
-def test_a_bad_value_names_path_value_and_what_was_expected(key: str, value: object, expected: str) -> None:
+def test_a_bad_value_names_path_value_and_what_was_expected(key, value, expected):
     with pytest.raises(ConfigError) as caught:
         PlacementConfig.from_properties({key: value}, path="placement")
     assert caught.value.path == f"placement.{key}"
@@ -60,7 +60,7 @@ def test_a_bad_value_names_path_value_and_what_was_expected(key: str, value: obj
     assert expected in str(caught.value)
 
 
-def test_the_assignor_has_a_second_name_and_only_one_may_be_used() -> None:
+def test_the_assignor_has_a_second_name_and_only_one_may_be_used():
     config = PlacementConfig.from_properties({"task.assignor": "sticky"})
     assert config.task_assignor_class == "sticky"
     assert "task.assignor" not in config.to_properties()
@@ -69,9 +69,8 @@ def test_the_assignor_has_a_second_name_and_only_one_may_be_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "near"),
-    [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")],
+    ("key", "near"), [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")]
 )
-def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
+def test_an_unknown_key_names_the_nearest(key, near):
     with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
         PlacementConfig.from_properties({key: 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskplace.model.flow import Network
 
 
-def test_a_network_without_a_flow_is_none() -> None:
+def test_a_network_without_a_flow_is_none():
     net = Network()
     a, b = net.nodes(2)
     net.arcs([a], [b], 1, 0)

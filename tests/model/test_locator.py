@@ -21,7 +21,7 @@ FAR = 100_000  # a table up to here would be mostly empty
         ([(0, 0), (0, 7), (1, FAR), (FAR, 0)], False),
     ],
 )
-def test_ids_have_the_positions_that_they_are_given_in(ids: list[tuple[int, int]], dense: bool) -> None:
+def test_ids_have_the_positions_that_they_are_given_in(ids, dense):
     known = [TaskId(*one) for one in ids]
     pairs = pairs_of(known, len(known))
     locator = Locator((pairs[:, 0] << 32) | pairs[:, 1])

@@ -32,12 +32,12 @@ def spreads(problem: Problem, plan: Plan) -> tuple[int, int]:
     held = {name: [t for t in plan.target[name].active if t in stateful] for name in able}
     counts = [len(tasks) for tasks in held.values()]
     users = Counter(sub for tasks in held.values() for sub in {t.subtopology for t in tasks})
-    return tuple(max(found, default=0) - min(found, default=0) for found in (counts, list(users.values())))  # type: ignore[return-value]
+    return tuple(max(found, default=0) - min(found, default=0) for found in (counts, list(users.values())))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_figures_are_what_the_assignments_say(kind: str, seed: int) -> None:
+def test_the_figures_are_what_the_assignments_say(kind, seed):
     for problem in situations(kind, seed):
         plan = taskplace.plan(problem)
         roles = plan.assignment.values()
@@ -56,7 +56,7 @@ def test_the_figures_are_what_the_assignments_say(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("factor", "balanced"), [(1, 0), (2, 0), (3, 1), (4, 1)])
-def test_the_balance_of_kip_441_is_judged_by_its_factor(factor: int, balanced: int) -> None:
+def test_the_balance_of_kip_441_is_judged_by_its_factor(factor, balanced):
     tasks = [Task(TaskId(0, p), end_offset=0) for p in range(4)] + [Task(TaskId(1, 0), end_offset=0)]
     instances = [Instance(name) for name in "abcd"]
     plan = taskplace.plan(Problem(tasks, instances, PlacementConfig(balance_factor=factor)))
@@ -66,9 +66,7 @@ def test_the_balance_of_kip_441_is_judged_by_its_factor(factor: int, balanced: i
 
 @pytest.mark.parametrize("tasks", [[], [Task(TaskId(0, 0), stateful=False)]])
 @pytest.mark.parametrize("draining", [False, True])
-def test_without_state_or_without_instances_that_can_take_it_nothing_is_apart(
-    tasks: list[Task], draining: bool
-) -> None:
+def test_without_state_or_without_instances_that_can_take_it_nothing_is_apart(tasks, draining):
     plan = taskplace.plan(Problem(tasks, [Instance("a", draining=draining)]))
     figures = ("active_spread", "subtopology_instances_spread", "kip441_balanced")
     assert [plan.metrics[name] for name in figures] == [0, 0, 1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from typing import Any
 
 import pytest
 
@@ -17,35 +16,20 @@ from tests.support.scenarios import KINDS, scenario
 A, B = TaskId(0, 0), TaskId(0, 1)
 
 
-def full() -> dict[str, Any]:
-    return {
-        "schema": "taskplace.problem/1",
-        "config": {"num.standby.replicas": 1},
-        "tasks": [
-            {"id": "0_3", "stateful": True, "end_offset": 123456, "weight": 1.0},
-            {"id": "0_4", "stateful": False},
-            {"id": "1_0", "end_offset": None, "logged": True, "racks": [["a", "b"], ["c"]]},
-        ],
-        "instances": [
-            {
-                "id": "executor-1",
-                "capacity": 4,
-                "tags": {"zone": "a"},
-                "draining": False,
-                "active": ["0_3"],
-                "standby": [],
-                "warmup": [],
-                "lags": {"0_3": 0},
-                "parked": ["1_0"],
-                "restore_rate": 5.0,
-            },
-            {"id": "executor-2"},
-        ],
-    }
+FULL = """
+{"schema": "taskplace.problem/1",
+ "config": {"num.standby.replicas": 1},
+ "tasks": [{"id": "0_3", "stateful": true, "end_offset": 123456, "weight": 1.0},
+           {"id": "0_4", "stateful": false},
+           {"id": "1_0", "end_offset": null, "logged": true, "racks": [["a", "b"], ["c"]]}],
+ "instances": [{"id": "executor-1", "capacity": 4, "tags": {"zone": "a"}, "draining": false, "active": ["0_3"],
+                "standby": [], "warmup": [], "lags": {"0_3": 0}, "parked": ["1_0"], "restore_rate": 5.0},
+               {"id": "executor-2"}]}
+"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scenario_survives_json_and_its_plan_too(kind: str) -> None:
+def test_a_scenario_survives_json_and_its_plan_too(kind):
     problem = scenario(kind, 1, largest=0.3).problem
     again = Problem.from_json(json.dumps(problem.to_dict()))
     assert again == problem
@@ -55,7 +39,7 @@ def test_a_scenario_survives_json_and_its_plan_too(kind: str) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> None:
+def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed):
     value = scenario("random-lags", seed, largest=0.4).problem.to_dict()
     rng = random.Random(seed)
     first = taskplace.plan(value).to_json()
@@ -116,11 +100,8 @@ def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> Non
         (("nodes",), [], "problem.nodes", "nodes"),
     ],
 )
-def test_bad_input_names_the_path_and_what_was_found(
-    where: tuple[Any, ...], value: object, path: str, found: object
-) -> None:
-    document = full()
-    at: Any = document
+def test_bad_input_names_the_path_and_what_was_found(where, value, path, found):
+    document = at = json.loads(FULL)
     for key in where[:-1]:
         at = at[key]
     at[where[-1]] = value
@@ -130,33 +111,9 @@ def test_bad_input_names_the_path_and_what_was_found(
     assert caught.value.found == found
 
 
-def test_no_instance_is_an_error() -> None:
+def test_no_instance_is_an_error():
     with pytest.raises(InputError, match="instances: found 'no instance', expected at least one"):
         taskplace.plan({"tasks": [], "instances": []})
-
-
-def test_what_is_no_json_is_an_error_with_line_and_column() -> None:
-    with pytest.raises(InputError, match="line 2 column 1"):
-        Problem.from_json('{"tasks":\n')
-
-
-def test_one_role_per_task_and_instance() -> None:
-    problem = Problem([Task(A)], [Instance("a", active=[A], standby=[A])])
-    with pytest.raises(InputError, match="0_0 as active and standby', expected one role"):
-        taskplace.plan(problem)
-
-
-def test_a_plan_from_elsewhere_is_read_with_paths() -> None:
-    for value, path in [
-        ({"assignment": {"a": {"active": ["0"]}}}, r"assignment\.a\.active\[0\]"),
-        ({"assignment": {"a": {"actives": []}}}, r"assignment\.a\.actives"),
-        ({}, "assignment"),
-        ({"assignment": {}, "moves": [{"task": "0_0", "role": "jump", "to": "a"}]}, r"moves\[0\]\.role"),
-        ({"assignment": {}, "optimality": {"moves": -1}}, r"optimality\.moves"),
-        ({"assignment": {}, "followup": 1}, "followup"),
-    ]:
-        with pytest.raises(InputError, match=path):
-            Plan.from_dict(value)
 
 
 # --- of several, the first is named -----------------------------------------------------------------------------------
@@ -169,32 +126,15 @@ THREE = [Task(t, end_offset=10) for t in (B, C, D)]
     ("tasks", "instances", "message"),
     [
         ([*THREE, *THREE], [Instance("a")], r"tasks: found '?0_1'?, expected each task once"),
-        (
-            [Task(B), Task(C, weight=-2), Task(D, weight=-3)],
-            [Instance("a")],
-            r"tasks\[0_2\]\.weight: found -2",
-        ),
-        (
-            [Task(B), Task(C, end_offset=-2), Task(D, end_offset=-3)],
-            [Instance("a")],
-            r"tasks\[0_2\]\.end_off",
-        ),
+        ([Task(B), Task(C, weight=-2), Task(D, weight=-3)], [Instance("a")], r"tasks\[0_2\]\.weight: found -2"),
+        ([Task(B), Task(C, end_offset=-2), Task(D, end_offset=-3)], [Instance("a")], r"tasks\[0_2\]\.end_off"),
         (THREE, [Instance("b"), Instance("b"), Instance("c"), Instance("c")], "instances: found '?b'?"),
-        (
-            THREE,
-            [Instance("b", active=[C], standby=[C]), Instance("c", active=[D], warmup=[D])],
-            r"instances\[b\]: found '?0_2 as active and standby",
-        ),
-        (
-            THREE,
-            [Instance("b", lags={B: 1, C: -5}), Instance("c", lags={D: -6})],
-            r"instances\[b\]\.lags.*-5",
-        ),
+        (THREE, [Instance("b", active=[C], standby=[C]), Instance("c", active=[D], warmup=[D])],
+            r"instances\[b\]: found '?0_2 as active and standby"),
+        (THREE, [Instance("b", lags={B: 1, C: -5}), Instance("c", lags={D: -6})], r"instances\[b\]\.lags.*-5"),
     ],
-)
-def test_of_several_wrong_values_the_first_is_named(
-    tasks: list[Task], instances: list[Instance], message: str
-) -> None:
+)  # fmt: skip
+def test_of_several_wrong_values_the_first_is_named(tasks, instances, message):
     with pytest.raises(InputError, match=message):
         taskplace.plan(Problem(tasks, instances))
 
@@ -203,22 +143,17 @@ def test_of_several_wrong_values_the_first_is_named(
     ("instances", "warning"),
     [
         ([Instance("a", lags={C: 20}), Instance("b", lags={D: 20})], "2 copies are further .* e.g. 0_2 on a"),
-        (
-            [Instance("a", active=[C, D], lags={C: 0, D: 0}), Instance("b", active=[C, D])],
-            "e.g. not 0_2 on b",
-        ),
+        ([Instance("a", active=[C, D], lags={C: 0, D: 0}), Instance("b", active=[C, D])], "e.g. not 0_2 on b"),
         ([Instance("a", lags={TaskId(7, 1): 0, TaskId(7, 2): 0})], "2 copies belong to .* e.g. 7_1 on a"),
         ([Instance(name, parked=[C, D]) for name in "ab"], "2 tasks are parked on every .* e.g. 0_2: "),
     ],
-)
-def test_of_several_that_are_warned_of_the_first_is_the_example(
-    instances: list[Instance], warning: str
-) -> None:
+)  # fmt: skip
+def test_of_several_that_are_warned_of_the_first_is_the_example(instances, warning):
     found = taskplace.plan(Problem(THREE, instances)).warnings
     assert any(re.search(warning, text) for text in found), found
 
 
-def test_an_unknown_instance_is_an_error_that_names_the_first_twenty() -> None:
+def test_an_unknown_instance_is_an_error_that_names_the_first_twenty():
     problem = Problem([Task(A)], [Instance(f"i{number:02}") for number in range(25)])
     assert problem.instance("i24").id == "i24"
     with pytest.raises(InputError) as error:

@@ -27,24 +27,18 @@ def problems(draw: st.DrawFn) -> Problem:
     names = "abc"[: draw(st.integers(1, 3))]
     owner = {t: draw(st.sampled_from([None, *names])) for t in tasks}
     lag = {(n, t): draw(st.sampled_from([None, 0, 20_000])) for n in names for t in tasks}
-    return Problem(
-        [Task(t, end_offset=END) for t in tasks],
-        [
-            Instance(
-                n,
-                draw(st.integers(1, 2)),
-                draining=draw(st.integers(0, 5)) == 0,
-                active=tuple(t for t in tasks if owner[t] == n),
-                lags={t: lag[n, t] for t in tasks if lag[n, t] is not None},
-            )
-            for n in names
-        ],
-    )
+    instances = []
+    for n in names:
+        room, draining = draw(st.integers(1, 2)), draw(st.integers(0, 5)) == 0
+        lags = {t: lag[n, t] for t in tasks if lag[n, t] is not None}
+        active = [t for t in tasks if owner[t] == n]
+        instances.append(Instance(n, room, draining=draining, active=active, lags=lags))
+    return Problem([Task(t, end_offset=END) for t in tasks], instances)
 
 
 @settings(max_examples=60, deadline=None, print_blob=True)
 @given(problem=problems(), seed=st.integers(0, 10**6))
-def test_what_can_be_saved_is_what_trying_all_placements_says(problem: Problem, seed: int) -> None:
+def test_what_can_be_saved_is_what_trying_all_placements_says(problem, seed):
     c = problem.columns
     if not (c.open_slots > 0).any():
         return
@@ -67,16 +61,13 @@ def test_what_can_be_saved_is_what_trying_all_placements_says(problem: Problem, 
 A, B, C, D = (TaskId(0, p) for p in range(4))
 PROBLEM = Problem(
     [Task(t, end_offset=END) for t in (A, B, C, D)],
-    [
-        Instance("a", active=(A, B), lags={A: 0, B: 0}),
-        Instance("b", active=(C, D), lags={C: 0, D: 0}),
-    ],
+    [Instance("a", active=(A, B), lags={A: 0, B: 0}), Instance("b", active=(C, D), lags={C: 0, D: 0})],
     PlacementConfig(acceptable_recovery_lag=END),
 )
 
 
 @pytest.fixture
-def a_flow_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def a_flow_that_is_wrong(monkeypatch):
     """A flow that swaps two tasks for nothing, and says that it has to be so."""
     right = target.place_actives
 
@@ -89,7 +80,7 @@ def a_flow_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("a_flow_that_is_wrong")
-def test_needless_moves_of_a_wrong_flow_show_at_the_full_level() -> None:
+def test_needless_moves_of_a_wrong_flow_show_at_the_full_level():
     plan = planner.plan(PROBLEM)  # "quick": the bound is believed
     assert plan.optimality == Optimality(2, 2, 0)
     assert verify(PROBLEM, plan, level="quick") == ()

@@ -10,7 +10,7 @@ from taskplace.model.shares import floors_and_ceilings, level_loads
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any))
-def test_shares_are_floor_and_ceiling_of_the_exact_share(count: int, room: list[int]) -> None:
+def test_shares_are_floor_and_ceiling_of_the_exact_share(count, room):
     low, high = floors_and_ceilings(count, np.array(room))
     total = sum(room)
     assert low.tolist() == [count * c // total for c in room]
@@ -18,7 +18,7 @@ def test_shares_are_floor_and_ceiling_of_the_exact_share(count: int, room: list[
     assert low.sum() <= count <= high.sum()
 
 
-def test_shares_of_huge_numbers_do_not_overflow() -> None:
+def test_shares_of_huge_numbers_do_not_overflow():
     low, high = floors_and_ceilings(10**9, np.array([2**40, 2**40 + 1]))
     assert low.sum() == 10**9 - 1 and high.sum() == 10**9 + 1
 
@@ -29,9 +29,7 @@ def test_shares_of_huge_numbers_do_not_overflow() -> None:
     st.lists(st.integers(0, 8), min_size=1, max_size=8).filter(any),
     st.randoms(use_true_random=False),
 )
-def test_level_loads_can_hold_all_copies_and_respect_both_limits(
-    tasks: int, replicas: int, room: list[int], rng: object
-) -> None:
+def test_level_loads_can_hold_all_copies_and_respect_both_limits(tasks, replicas, room, rng):
     capacity = np.array(room)
     replicas = min(replicas, int((capacity > 0).sum()) - 1)
     low_active, high_active = floors_and_ceilings(tasks, capacity)

@@ -20,9 +20,9 @@ TASKS = [Task(A, end_offset=50_000), Task(B, end_offset=50_000)]
 MINUTE = PlacementConfig(probing_rebalance_interval_ms=60_000)
 
 
-def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
+def _moving(now: list[float], **more: int) -> tuple[RebalanceLoop, list[Instance]]:
     """A loop that warms up a copy on b, and the instances as they are then: b has not got anywhere yet."""
-    loop = RebalanceLoop(MINUTE, clock=lambda: now[0])
+    loop = RebalanceLoop(MINUTE, clock=lambda: now[0], **more)
     a = Instance("a", lags={A: 0, B: 0})
     assert loop.rebalance_if_needed(TASKS, [a])
     both = [a, Instance("b")]
@@ -31,7 +31,7 @@ def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
     return loop, both
 
 
-def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None:
+def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over():
     now = [1_000.0]
     loop, both = _moving(now)
     now[0] += 59.9
@@ -43,10 +43,9 @@ def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None
     assert (decision.changed, decision.generation) == (False, 2)
 
 
-def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
+def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count():
     now = [1_000.0]
     loop, both = _moving(now)
-    assert loop.plan is not None
     (stuck,) = loop.plan.assignment["b"].warmup
     looks = 0
     while stuck in loop.plan.assignment["b"].warmup:
@@ -58,10 +57,9 @@ def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_t
     assert looks == 11  # the first one sees where it stands
 
 
-def test_the_timer_is_silent_once_nothing_is_pending() -> None:
+def test_the_timer_is_silent_once_nothing_is_pending():
     now = [1_000.0]
     loop, both = _moving(now)
-    assert loop.plan is not None
     (warm,) = loop.plan.assignment["b"].warmup
     ready = [both[0], Instance("b", lags={warm: 0})]
     decision = loop.rebalance_if_needed(TASKS, ready)
@@ -81,7 +79,7 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
         ([Instance("a"), Instance("b", draining=True)], "drain: b drains"),
     ],
 )
-def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason: str) -> None:
+def test_each_change_of_the_instances_has_its_reason(now, reason):
     loop = RebalanceLoop(MINUTE, clock=lambda: 0.0)
     assert loop.rebalance_if_needed(TASKS, [Instance("a"), Instance("b")])
     lags = {t.id: 0 for t in TASKS}
@@ -89,8 +87,8 @@ def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason
     assert decision is not None and decision.reason == reason
 
 
-def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
-    def stubborn(problem: Problem) -> taskplace.Plan:
+def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once():
+    def stubborn(problem):
         """Never finish a move."""
         away = [replace(i, lags={t: n for t, n in i.lags.items() if i.id == "a"}) for i in problem.instances]
         return taskplace.plan(Problem(problem.tasks, away, problem.config))
@@ -107,11 +105,11 @@ def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
 
 
 @pytest.fixture
-def failing() -> tuple[RebalanceLoop, list[float], list[int]]:
+def failing():
     """A loop, its clock, and how many of its next plans are invalid."""
     now, left = [1_000.0], [0]
 
-    def planner(problem: Problem) -> taskplace.Plan:
+    def planner(problem):
         if left[0]:
             left[0] -= 1
             raise InvalidPlan("once: 1 of 2 tasks is not active")
@@ -120,9 +118,7 @@ def failing() -> tuple[RebalanceLoop, list[float], list[int]]:
     return RebalanceLoop(MINUTE, planner=planner, clock=lambda: now[0]), now, left
 
 
-def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after_the_interval(
-    failing: tuple[RebalanceLoop, list[float], list[int]], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_plan_leaves_the_one_in_force_and_is_made_again_after_the_interval(failing, caplog):
     loop, now, left = failing
     settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
     assert loop.rebalance_if_needed(TASKS, settled)
@@ -130,10 +126,8 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
     assert loop.plan is not None and loop.problem is not None
     assert loop.problem.columns.fingerprint == loop.plan.fingerprint
     before, left[0] = (loop.plan, loop.problem, loop.generation), 1
-    assert (
-        loop.rebalance_if_needed(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")])
-        is None
-    )
+    asked = [Trigger("asked", "for a test")]
+    assert loop.rebalance_if_needed(TASKS, [*settled, Instance("c")], because=asked) is None
     assert (loop.plan, loop.problem, loop.generation) == before
     (record,) = caplog.records
     assert record.levelname == "ERROR" and "once: 1 of 2 tasks is not active" in record.getMessage()
@@ -145,9 +139,7 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
     assert "the plan is valid again (after 1 failure since " in caplog.text
 
 
-def test_without_a_plan_in_force_an_invalid_one_is_raised(
-    failing: tuple[RebalanceLoop, list[float], list[int]],
-) -> None:
+def test_without_a_plan_in_force_an_invalid_one_is_raised(failing):
     loop, _, left = failing
     left[0] = 1
     with pytest.raises(InvalidPlan, match="not active"):
@@ -155,54 +147,29 @@ def test_without_a_plan_in_force_an_invalid_one_is_raised(
     assert (loop.plan, loop.problem) == (None, None) and loop.rebalance_if_needed(TASKS, [Instance("a")])
 
 
-BOTH = [Instance("a", lags={A: 0, B: 0}), Instance("b")]
-
-
-def _parked() -> RebalanceLoop:
-    """Return a loop in which no copy on b has made progress, so that both are parked."""
+def test_released_copies_warm_up_again_without_waiting_for_the_timer():
     now = [1_000.0]
-    config = PlacementConfig(probing_rebalance_interval_ms=60_000)
-    loop = RebalanceLoop(config, patience=1, clock=lambda: now[0])
-    assert loop.rebalance_if_needed(TASKS, BOTH[:1]) and loop.rebalance_if_needed(TASKS, BOTH)
-    for _ in range(4):
+    loop, both = _moving(now, patience=1)
+    for _ in range(4):  # no copy on b makes progress, so that both are parked
         now[0] += 60.0
-        loop.rebalance_if_needed(TASKS, BOTH)
-    assert _warmups(loop) == ()
-    return loop
-
-
-def _warmups(loop: RebalanceLoop) -> tuple[TaskId, ...]:
-    assert loop.plan is not None
-    return loop.plan.assignment["b"].warmup
-
-
-def test_released_copies_warm_up_again_without_waiting_for_the_timer() -> None:
-    loop = _parked()
-    assert loop.rebalance_if_needed(TASKS, BOTH) is None
+        loop.rebalance_if_needed(TASKS, both)
+    assert loop.plan.assignment["b"].warmup == ()
+    assert loop.rebalance_if_needed(TASKS, both) is None
     assert loop.release("b") == (("b", A), ("b", B))
-    decision = loop.rebalance_if_needed(TASKS, BOTH)
-    assert decision is not None and decision.changed
-    assert decision.reason == "released: 0_0 on b, 0_1 on b"
-    assert len(_warmups(loop)) == 1
+    decision = loop.rebalance_if_needed(TASKS, both)
+    assert decision.changed and decision.reason == "released: 0_0 on b, 0_1 on b"
+    assert len(loop.plan.assignment["b"].warmup) == 1
     assert not any("parked" in warning for warning in decision.plan.warnings)
-    assert loop.rebalance_if_needed(TASKS, BOTH) is None, "one plan for one release"
+    assert loop.rebalance_if_needed(TASKS, both) is None, "one plan for one release"
 
 
-T, U = TaskId(0, 0), TaskId(0, 1)
+T = TaskId(0, 0)
 CONFIG = PlacementConfig(acceptable_recovery_lag=100)
 
 
 def situation(task: Task, assignment: dict[str, Roles], *instances: Instance) -> Situation:
-    plan = Plan(assignment, assignment)
-    return Situation(
-        config=CONFIG,
-        plan=plan,
-        planned_instances=instances,
-        planned_tasks=frozenset({task.id}),
-        instances=instances,
-        tasks=(task,),
-        probing_due=False,
-    )
+    plan, known = Plan(assignment, assignment), frozenset({task.id})
+    return Situation(CONFIG, plan, instances, known, instances, (task,), probing_due=False)
 
 
 WARMING = {"a": Roles(active=(T,)), "b": Roles(warmup=(T,))}
@@ -213,26 +180,26 @@ def said(now: Situation) -> list[str]:
     return [str(trigger) for rule in (caught_up, overtaken) for trigger in rule(now)]
 
 
-def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag() -> None:
+def test_a_copy_of_a_changelog_that_was_reset_is_not_ready_however_small_its_lag():
     task, a = Task(T, end_offset=50), Instance("a", lags={T: 0})
     assert said(situation(task, WARMING, a, Instance("b", lags={T: 51}))) == []
     assert said(situation(task, WARMING, a, Instance("b", lags={T: 50}))) == ["caught up: 0_0 on b"]
 
 
-def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken() -> None:
+def test_an_owner_whose_copy_is_of_another_changelog_is_overtaken():
     now = situation(
         Task(T, end_offset=50), FOLLOWED, Instance("a", lags={T: 51}), Instance("b", lags={T: 20})
     )
     assert said(now) == ["overtaken: 0_0 on b is ahead of a"]
 
 
-def test_nobody_is_overtaken_where_no_copy_is_needed() -> None:
+def test_nobody_is_overtaken_where_no_copy_is_needed():
     for task in (Task(T, end_offset=0), Task(T, end_offset=500, logged=False), Task(T, stateful=False)):
         now = situation(task, FOLLOWED, Instance("a", lags={T: 400}), Instance("b", lags={T: 0}))
         assert said(now) == [], task
 
 
-def test_the_roles_are_those_of_the_plan_in_force() -> None:
+def test_the_roles_are_those_of_the_plan_in_force():
     """Whoever looks may hand in instances that say something else, or nothing."""
     a, b = Instance("a", standby=[T], lags={T: 400}), Instance("b", active=[T], lags={T: 0})
     now = situation(Task(T, end_offset=500), FOLLOWED, a, b)
@@ -253,13 +220,9 @@ class Copies:
 
     def look(self) -> None:
         """Let the loop look, and give each copy of the plan in force a lag."""
-        lags = {
-            name: {task: lag for (at, task), lag in self.lags.items() if at == name} for name in self.names
-        }
-        self.loop.rebalance_if_needed(
-            self.tasks, [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)]
-        )
-        assert self.loop.plan is not None
+        lags = {name: {t: lag for (at, t), lag in self.lags.items() if at == name} for name in self.names}
+        instances = [Instance(name, capacity=2, lags=lags[name]) for name in sorted(lags)]
+        self.loop.rebalance_if_needed(self.tasks, instances)
         for name, roles in self.loop.plan.assignment.items():
             self.lags |= {(name, task): 0 for task in roles.active}
             for task in (*roles.standby, *roles.warmup):
@@ -278,7 +241,7 @@ class Copies:
 
 @pytest.mark.parametrize("standbys", [0, 1, 2])
 @given(seed=st.integers(0, 1 << 16), joins=st.integers(1, 60), replaced=st.integers(1, 12))
-def test_all_moves_are_made_without_the_timer(standbys: int, seed: int, joins: int, replaced: int) -> None:
+def test_all_moves_are_made_without_the_timer(standbys, seed, joins, replaced):
     copies = Copies(seed, standbys)
     for number in range(250):
         if number == 30:
@@ -290,11 +253,6 @@ def test_all_moves_are_made_without_the_timer(standbys: int, seed: int, joins: i
         copies.look()
         copies.progress()
     plan = copies.loop.plan
-    assert plan is not None
-    assert {name: set(roles.active) for name, roles in plan.assignment.items()} == {
-        name: set(roles.active) for name, roles in plan.target.items()
-    }
-    assert {len(roles.active) for roles in plan.assignment.values()} == {4}
-    assert not any(
-        roles.warmup for roles in plan.assignment.values()
-    )  # a standby too many may stay until the timer
+    for name, roles in plan.assignment.items():
+        assert set(roles.active) == set(plan.target[name].active) and len(roles.active) == 4
+        assert not roles.warmup  # a standby too many may stay until the timer

@@ -28,7 +28,7 @@ def stick_everything(c: Cluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("standbys", [0, 1])
-def test_an_instance_that_never_catches_up_ends_without_follow_up_and_is_named(standbys: int) -> None:
+def test_an_instance_that_never_catches_up_ends_without_follow_up_and_is_named(standbys):
     c = cluster(standbys)
     c.add("bad")
     stick_everything(c, "bad")
@@ -41,7 +41,7 @@ def test_an_instance_that_never_catches_up_ends_without_follow_up_and_is_named(s
     taskplace.check(ProgressWatch().observe(c.problem()), taskplace.plan(c.problem()))
 
 
-def test_progress_is_what_was_applied_not_the_lag() -> None:
+def test_progress_is_what_was_applied_not_the_lag():
     t = TaskId(0, 0)
     watch = ProgressWatch(patience=2)
     for k in range(6):  # the stream grows as fast as the copy reads: the lag stands still
@@ -50,11 +50,11 @@ def test_progress_is_what_was_applied_not_the_lag() -> None:
         assert watch.observe(problem).instances[0].parked == ()
 
 
-def test_a_first_report_is_progress_though_nothing_has_been_applied() -> None:
+def test_a_first_report_is_progress_though_nothing_has_been_applied():
     t = TaskId(0, 0)
     watch = ProgressWatch(patience=2)
 
-    def parked(**lags: dict[TaskId, int]) -> int:
+    def parked(**lags):
         problem = Problem((Task(t, end_offset=END),), (Instance("a", warmup=(t,), **lags),))
         return len(watch.observe(problem).instances[0].parked)
 
@@ -62,7 +62,7 @@ def test_a_first_report_is_progress_though_nothing_has_been_applied() -> None:
     assert [parked(lags={t: END}) for _ in range(3)] == [0, 0, 1]
 
 
-def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instance() -> None:
+def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instance():
     t = TaskId(0, 0)
     stuck = Instance("a", warmup=(t,), lags={t: END})
     problem = Problem((Task(t, end_offset=END),), (stuck, Instance("b")))
@@ -80,7 +80,7 @@ def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instan
 
 @pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
 @pytest.mark.parametrize("standbys", [0, 1])
-def test_a_task_that_is_parked_everywhere_is_tried_again_and_named(assignor: str, standbys: int) -> None:
+def test_a_task_that_is_parked_everywhere_is_tried_again_and_named(assignor, standbys):
     t, u = TaskId(0, 0), TaskId(0, 1)
     ran = Instance("a", active=(t, u), lags={t: 0, u: 0}, draining=True)
     config = PlacementConfig(task_assignor_class=assignor, num_standby_replicas=standbys)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId, plan
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.model.plan import Optimality
 from taskplace.refine.step import Want, _copies, _level, within_budget
 
@@ -28,11 +26,11 @@ def place(*instances: Instance, tasks: tuple[TaskId, ...] = (A, B), end: int = E
 
 def holds(name: str, **roles: object) -> Instance:
     """Return an instance whose copies are caught up, except for those in `lags`."""
-    lags = dict(roles.pop("lags", {}))  # type: ignore[call-overload]
+    lags = dict(roles.pop("lags", {}))
     for role in ("active", "standby", "warmup"):
-        for t in roles.get(role, ()):  # type: ignore[attr-defined]
+        for t in roles.get(role, ()):
             lags.setdefault(t, 0)
-    return Instance(name, lags=lags, **roles)  # type: ignore[arg-type]
+    return Instance(name, lags=lags, **roles)
 
 
 def roles_of(plan: Plan, task: TaskId) -> dict[str, str]:
@@ -44,7 +42,7 @@ def roles_of(plan: Plan, task: TaskId) -> dict[str, str]:
     }
 
 
-def test_a_target_without_a_copy_warms_up_while_the_owner_goes_on() -> None:
+def test_a_target_without_a_copy_warms_up_while_the_owner_goes_on():
     plan = place(holds("a", active=[A, B]), Instance("b"))
     moved = next(m.task for m in plan.moves)
     assert roles_of(plan, moved) == {"a": "active", "b": "warmup"}
@@ -52,7 +50,7 @@ def test_a_target_without_a_copy_warms_up_while_the_owner_goes_on() -> None:
     assert [m.role for m in plan.moves] == ["warmup"]
 
 
-def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
+def test_a_task_waits_for_its_place_on_an_instance_that_stays():
     # d and y have A's state, z is where it belongs: y has its share already, and d is about to go.
     plan = place(
         Instance("d", draining=True, lags={A: 0}), holds("y", active=[B, C], lags={A: 0}), Instance("z"),
@@ -62,20 +60,15 @@ def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
     assert roles_of(plan, A) == {"y": "active", "z": "warmup"}
 
 
-def test_missing_standbys_are_made_at_once_whatever_the_budget() -> None:
+def test_missing_standbys_are_made_at_once_whatever_the_budget():
     tasks = tuple(TaskId(0, p) for p in range(6))
-    plan = place(
-        holds("a", active=tasks[:3]),
-        holds("b", active=tasks[3:]),
-        tasks=tasks,
-        num_standby_replicas=1,
-        max_warmup_replicas=1,
-    )
+    a, b = holds("a", active=tasks[:3]), holds("b", active=tasks[3:])
+    plan = place(a, b, tasks=tasks, num_standby_replicas=1, max_warmup_replicas=1)
     assert sum(len(r.standby) for r in plan.assignment.values()) == 6
     assert not plan.followup
 
 
-def test_a_standby_moves_behind_a_warm_up() -> None:
+def test_a_standby_moves_behind_a_warm_up():
     tasks = tuple(TaskId(0, p) for p in range(6))
     a = holds("a", active=tasks[:3], standby=tasks[3:])
     b = holds("b", active=tasks[3:], standby=tasks[:3])
@@ -86,7 +79,7 @@ def test_a_standby_moves_behind_a_warm_up() -> None:
     assert len(plan.target["c"].standby) == 2
 
 
-def test_a_warm_up_comes_from_whom_it_relieves() -> None:
+def test_a_warm_up_comes_from_whom_it_relieves():
     tasks = tuple(TaskId(0, p) for p in range(6))
     a = holds("a", active=tasks[:3], standby=tasks[3:])
     b = holds("b", active=tasks[3:], standby=tasks[:3])
@@ -99,7 +92,7 @@ def test_a_warm_up_comes_from_whom_it_relieves() -> None:
     assert {m.why for m in plan.moves} == {"balance", "standby move"}
 
 
-def test_a_caught_up_standby_is_kept_until_its_successor_is() -> None:
+def test_a_caught_up_standby_is_kept_until_its_successor_is():
     # c is where the standby belongs (b is draining), it exists there, but it lags: b stays beside it.
     a, b = holds("a", active=[A]), holds("b", standby=[A], draining=True)
     plan = place(a, b, holds("c", standby=[A], lags={A: 30_000}), tasks=(A,), num_standby_replicas=1)
@@ -110,14 +103,14 @@ def test_a_caught_up_standby_is_kept_until_its_successor_is() -> None:
     assert not plan.followup
 
 
-def test_the_old_owner_keeps_the_copy_until_the_standby_has_moved() -> None:
+def test_the_old_owner_keeps_the_copy_until_the_standby_has_moved():
     a = holds("a", active=[A], draining=True)
     plan = place(a, holds("b", standby=[A]), Instance("c"), tasks=(A,), num_standby_replicas=1)
     assert roles_of(plan, A) == {"a": "standby", "b": "active", "c": "warmup"}
     assert [m.why for m in plan.moves] == ["drain", "keeps its copy", "standby move"]
 
 
-def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped() -> None:
+def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped():
     a, b = holds("a", active=[A]), holds("b", active=[B])
     more = place(a, b, num_standby_replicas=1)
     assert roles_of(more, A) == {"a": "active", "b": "standby"}
@@ -127,11 +120,11 @@ def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped() -> 
     assert not fewer.followup
 
 
-def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch):
     """So a step costs what has changed, and not what there is."""
     decided: list[int] = []
 
-    def noted(c: Any, target: Any, tasks: Any) -> Any:
+    def noted(c, target, tasks):
         decided.extend(tasks.tolist())
         return _copies(c, target, tasks)
 
@@ -144,18 +137,12 @@ def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("leaving", ["b", "d"])
-def test_of_two_standbys_that_stand_in_the_one_that_stays_is_kept(leaving: str) -> None:
+def test_of_two_standbys_that_stand_in_the_one_that_stays_is_kept(leaving):
     """The target wants a copy in the other zone, which has yet to be made."""
     t = TaskId(0, 0)
     zones = {"a": "1", "b": "1", "c": "2", "d": "1"}
-    instances = [
-        Instance("a", tags={"zone": "1"}, active=(t,), lags={t: 0}),
-        Instance("c", tags={"zone": "2"}),
-    ]
-    instances += [
-        Instance(name, tags={"zone": zones[name]}, standby=(t,), lags={t: 0}, draining=name == leaving)
-        for name in "bd"
-    ]
+    roles = {"a": {"active": [t]}, "b": {"standby": [t]}, "c": {}, "d": {"standby": [t]}}
+    instances = [holds(n, tags={"zone": zones[n]}, draining=n == leaving, **roles[n]) for n in "abcd"]
     config = PlacementConfig(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
     plan = taskplace.plan(Problem([Task(t, end_offset=50_000)], instances, config))
     assert plan.target["c"].standby == (t,)
@@ -163,7 +150,7 @@ def test_of_two_standbys_that_stand_in_the_one_that_stays_is_kept(leaving: str) 
     assert (plan.assignment[stays].standby, plan.assignment[leaving].standby) == ((t,), ())
 
 
-def test_never_more_warm_ups_than_allowed_and_the_cheapest_first() -> None:
+def test_never_more_warm_ups_than_allowed_and_the_cheapest_first():
     tasks = tuple(TaskId(0, p) for p in range(8))
     a = holds("a", active=tasks)
     b = holds("b", lags={tasks[k]: 20_000 + k for k in (5, 6, 7)})
@@ -173,19 +160,20 @@ def test_never_more_warm_ups_than_allowed_and_the_cheapest_first() -> None:
     assert plan.metrics["copies_to_warm"] == 4
 
 
-def test_of_copies_from_nothing_the_shortest_changelog_goes_first() -> None:
+def test_of_copies_from_nothing_the_shortest_changelog_goes_first():
     ends = {A: 90_000, B: 80_000, C: 70_000, D: 60_000}
     tasks = [Task(t, end_offset=end) for t, end in ends.items()]
-    problem = Problem(
-        tasks, [holds("a", active=list(ends)), Instance("b")], PlacementConfig(max_warmup_replicas=4)
+    instances = [holds("a", active=list(ends)), Instance("b")]
+    four, one = (
+        taskplace.plan(Problem(tasks, instances, PlacementConfig(max_warmup_replicas=most)))
+        for most in (4, 1)
     )
-    wanted = {m.task for m in taskplace.plan(problem).moves}
-    one = Problem(tasks, problem.instances, PlacementConfig(max_warmup_replicas=1))
+    wanted = {m.task for m in four.moves}
     assert len(wanted) == 2
-    assert taskplace.plan(one).assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
+    assert one.assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
 
 
-def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper() -> None:
+def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper():
     tasks = tuple(TaskId(0, p) for p in range(4))
     a = holds("a", active=tasks)
     b = holds("b", warmup=[tasks[3]], lags={tasks[3]: 49_999, tasks[0]: 10_001, tasks[1]: 10_001})
@@ -193,10 +181,10 @@ def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper() -> None:
     assert plan.assignment["b"].warmup == (tasks[3],)
 
 
-def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_cheapest() -> None:
-    def want(task: int, **fields: object) -> Want:
+def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_cheapest():
+    def want(task, **fields):
         base = {"under_way": False, "drains": False, "for_active": True, "behind": 5, "task": task, "inst": 0}
-        return Want(**{**base, "origin": 1, **fields})  # type: ignore[arg-type]
+        return Want(**{**base, "origin": 1, **fields})
 
     wants = [
         want(0, behind=3),
@@ -210,35 +198,26 @@ def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_
     assert [w.task for w in waiting] == [1]
 
 
-def test_of_two_copies_that_are_caught_up_the_standby_is_promoted_for_now() -> None:
+def test_of_two_copies_that_are_caught_up_the_standby_is_promoted_for_now():
     lost, of_a, of_b = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
-    problem = Problem(
-        [
-            Task(lost, end_offset=50_000),  # the cheapest to restore on c, which has to get a task
-            Task(of_a, end_offset=1_000_000),
-            Task(of_b, end_offset=1_000_000),
-        ],
-        [
-            Instance("a", active=[of_a], warmup=[lost], lags={of_a: 0, lost: 0}),
-            Instance("b", active=[of_b], standby=[lost], lags={of_b: 0, lost: 5}),
-            Instance("c"),
-        ],
-        PlacementConfig(num_standby_replicas=0),
-    )
-    made = plan(problem)
+    # The cheapest to restore on c, which has to get a task, is the lost one.
+    tasks = [Task(lost, end_offset=50_000), *(Task(t, end_offset=1_000_000) for t in (of_a, of_b))]
+    a = holds("a", active=[of_a], warmup=[lost])
+    b = holds("b", active=[of_b], standby=[lost], lags={lost: 5})
+    made = taskplace.plan(Problem(tasks, [a, b, Instance("c")]))
     assert made.target["c"].active == (lost,)
     assert made.assignment["b"].active == (lost, of_b)
     assert made.assignment["c"].warmup == (lost,)
 
 
-def test_nobody_is_caught_up_so_the_one_that_lacks_least_goes_on() -> None:
+def test_nobody_is_caught_up_so_the_one_that_lacks_least_goes_on():
     # Else b would start from nothing, fall behind a's copy, and give the task back as soon as a has caught up.
     plan = place(holds("a", active=[A, B], lags={A: 20_000, B: 20_000}), Instance("b"))
     assert set(plan.assignment["a"].active) == {A, B}
     assert len(plan.assignment["b"].warmup) == 1
 
 
-def test_a_restart_resumes_with_the_copies_that_lack_least() -> None:
+def test_a_restart_resumes_with_the_copies_that_lack_least():
     plan = place(Instance("a", lags={A: 30_000, B: 20_000}), Instance("b", lags={A: 20_000}), Instance("c"))
     assert (plan.active(A), plan.active(B)) == ("b", "a")
     assert plan.optimality.forced_promotions == 0
@@ -246,7 +225,7 @@ def test_a_restart_resumes_with_the_copies_that_lack_least() -> None:
     assert not plan.followup
 
 
-def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted() -> None:
+def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted():
     plan = place(
         Instance("a", active=[A], lags={A: 30_001}), Instance("b", standby=[A], lags={A: 20_000}), tasks=(A,)
     )
@@ -259,11 +238,8 @@ def test_an_owner_that_lacks_far_more_than_another_hands_over_which_is_counted()
 
 @pytest.mark.parametrize("acceptable", [0, 1_000])
 @pytest.mark.parametrize("seed", range(5))
-def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(
-    acceptable: int, seed: int
-) -> None:
+def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(acceptable, seed):
     rng = random.Random(seed)
-    print("seed", seed)
     lags = {"a": END, "b": END - 10}
     owner, handed = "a", 0
     while min(lags.values()) > acceptable:
@@ -280,7 +256,7 @@ def test_copies_that_catch_up_side_by_side_do_not_hand_the_task_to_and_fro(
     assert handed <= 3  # if every lead counted, it would be up to 9 times
 
 
-def test_a_forced_promotion_chooses_the_copy_that_need_not_move_again() -> None:
+def test_a_forced_promotion_chooses_the_copy_that_need_not_move_again():
     # Both b and c could take the three tasks over; only two each are balanced.
     lost = (A, B, C, D)
     plan = place(holds("b", standby=lost), holds("c", standby=[D, C]), tasks=lost)
@@ -289,7 +265,7 @@ def test_a_forced_promotion_chooses_the_copy_that_need_not_move_again() -> None:
     assert not plan.followup
 
 
-def test_promotions_for_the_time_being_are_spread_over_the_standbys() -> None:
+def test_promotions_for_the_time_being_are_spread_over_the_standbys():
     """Six tasks lose their owner. d, just come, is to have some; until it is caught up, b and c share the work."""
     tasks = [TaskId(0, p) for p in range(6)]
     lags = dict.fromkeys(tasks, 0)
@@ -302,25 +278,15 @@ def test_promotions_for_the_time_being_are_spread_over_the_standbys() -> None:
 
 
 @settings(deadline=None, max_examples=100)
-@given(
-    st.lists(st.integers(1, 3), min_size=1, max_size=4).flatmap(
-        lambda room: st.tuples(
-            st.just(room),
-            st.lists(st.integers(0, 5), min_size=len(room), max_size=len(room)),
-            st.lists(
-                st.lists(st.integers(0, len(room) - 1), min_size=1, unique=True), min_size=1, max_size=6
-            ),
-        )
-    )
-)
-def test_no_choice_of_copies_to_promote_is_more_level(
-    drawn: tuple[list[int], list[int], list[list[int]]],
-) -> None:
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.data())
+def test_no_choice_of_copies_to_promote_is_more_level(room, data):
     """Against all choices: the sum of actives^2 / capacity, to a thousandth of a task."""
-    room, load, options = drawn
+    load = [data.draw(st.integers(0, 5)) for _ in room]
+    holders = st.lists(st.integers(0, len(room) - 1), min_size=1, unique=True)
+    options = data.draw(st.lists(holders, min_size=1, max_size=6))
     c = Problem([], [Instance(f"i{k}", r) for k, r in enumerate(room)]).columns
 
-    def uneven(chosen: Sequence[int]) -> float:
+    def uneven(chosen):
         counts = np.array(load) + np.bincount(list(chosen), minlength=len(room))
         return float((counts**2 / np.array(room)).sum())
 
@@ -330,14 +296,14 @@ def test_no_choice_of_copies_to_promote_is_more_level(
     assert mine == _level(c, options, np.array(load))
 
 
-def test_of_many_choices_the_most_level_one_is_promoted_however_much_it_lags() -> None:
+def test_of_many_choices_the_most_level_one_is_promoted_however_much_it_lags():
     """The first choice is the least step of a load from the last one, which is the most level."""
     room = [512, *[256] * 8, 1024]
     c = Problem([], [Instance(f"i{k}", r) for k, r in enumerate(room)]).columns
     assert _level(c, [list(range(10))], np.zeros(10, np.int64)) == [9]
 
 
-def test_a_problem_too_large_for_ties_is_levelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_too_large_for_ties_is_levelled_all_the_same(monkeypatch):
     c = Problem([], [Instance("a"), Instance("b")]).columns
     for budget in (1 << 14, 1 << 8):
         monkeypatch.setattr("taskplace.refine.step.cost_budget", lambda nodes, budget=budget: budget)

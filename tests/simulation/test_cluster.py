@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,11 +32,11 @@ PROBLEMS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_the_first_simulated_plan_is_the_plan(problem: dict[str, Any]) -> None:
+def test_the_first_simulated_plan_is_the_plan(problem):
     assert taskplace.simulate(problem).rounds[0].plan == taskplace.plan(problem)
 
 
-def test_each_instance_restores_at_its_own_rate() -> None:
+def test_each_instance_restores_at_its_own_rate():
     slow, fast = (
         {
             "tasks": TASKS,
@@ -51,7 +50,7 @@ def test_each_instance_restores_at_its_own_rate() -> None:
     assert len(taskplace.simulate(slow, restore_rate=500.0).rounds) == 5
 
 
-def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_copies_of_unknown_tasks_are_listed(tmp_path, capsys):
     problem = {
         "tasks": TASKS[:1],
         "instances": [
@@ -60,10 +59,7 @@ def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.C
         ],
     }
     made = taskplace.plan(problem)
-    assert made.cleanup == {
-        "a": (TaskId(7, 0), TaskId(9, 0), TaskId(9, 1)),
-        "b": (TaskId(9, 1),),
-    }
+    assert made.cleanup == {"a": (TaskId(7, 0), TaskId(9, 0), TaskId(9, 1)), "b": (TaskId(9, 1),)}
     assert Plan.from_dict(made.to_dict()) == made
     assert verify(Problem.from_dict(problem), made) == ()
     path = tmp_path / "problem.json"
@@ -76,7 +72,7 @@ def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["cleanup"] == {"a": ["7_0", "9_0", "9_1"], "b": ["9_1"]}
 
 
-def test_an_event_that_cannot_happen_is_named() -> None:
+def test_an_event_that_cannot_happen_is_named():
     events = [
         [{"kind": "drain", "name": "a"}],
         [{"kind": "undrain", "name": "a"}, {"kind": "kill", "name": "x"}],

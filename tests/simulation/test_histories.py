@@ -27,9 +27,7 @@ class History(RuleBasedStateMachine):
         instances=st.integers(1, 4),
         partitions=st.lists(st.integers(1, 6), min_size=1, max_size=3),
     )
-    def begin(
-        self, standbys: int, warmups: int, acceptable: int, instances: int, partitions: list[int]
-    ) -> None:
+    def begin(self, standbys, warmups, acceptable, instances, partitions):
         config = PlacementConfig(
             num_standby_replicas=standbys, max_warmup_replicas=warmups, acceptable_recovery_lag=acceptable
         )
@@ -44,53 +42,53 @@ class History(RuleBasedStateMachine):
             self.add_instance(1)
 
     @rule(capacity=st.integers(1, 3))
-    def add_instance(self, capacity: int) -> None:
+    def add_instance(self, capacity):
         self.cluster.add(f"i{self.made}", capacity)
         self.made += 1
 
     @precondition(lambda self: len(self.cluster.hosts) > 1)
     @rule(data=st.data(), disk=st.booleans())
-    def lose_instance(self, data: st.DataObject, disk: bool) -> None:
+    def lose_instance(self, data, disk):
         name = data.draw(st.sampled_from(sorted(self.cluster.hosts)))
         (self.cluster.stop if disk else self.cluster.kill)(name)
 
     @precondition(lambda self: self.cluster.stopped)
     @rule(data=st.data())
-    def bring_back(self, data: st.DataObject) -> None:
+    def bring_back(self, data):
         self.cluster.start(data.draw(st.sampled_from(sorted(self.cluster.stopped))))
 
     @rule(data=st.data(), draining=st.booleans())
-    def drain(self, data: st.DataObject, draining: bool) -> None:
+    def drain(self, data, draining):
         self.cluster.drain(data.draw(st.sampled_from(sorted(self.cluster.hosts))), draining)
 
     @rule(records=st.integers(1, 40_000))
-    def produce(self, records: int) -> None:
+    def produce(self, records):
         for t in list(self.cluster.tasks):
             self.cluster.produce(t, records)
 
     @rule(data=st.data(), lag=st.integers(0, END))
-    def fall_behind(self, data: st.DataObject, lag: int) -> None:
+    def fall_behind(self, data, lag):
         host = self.cluster.hosts[data.draw(st.sampled_from(sorted(self.cluster.hosts)))]
         if host.copies:
             host.copies[data.draw(st.sampled_from(sorted(host.copies)))] = lag
 
     @rule(subtopology=st.integers(0, 3), partition=st.integers(0, 7), end=st.sampled_from([0, 500, END]))
-    def add_task(self, subtopology: int, partition: int, end: int) -> None:
+    def add_task(self, subtopology, partition, end):
         t = TaskId(subtopology, partition)
         self.cluster.tasks.setdefault(t, Task(t, end_offset=end))
 
     @precondition(lambda self: len(self.cluster.tasks) > 1)
     @rule(data=st.data())
-    def remove_task(self, data: st.DataObject) -> None:
+    def remove_task(self, data):
         del self.cluster.tasks[data.draw(st.sampled_from(sorted(self.cluster.tasks)))]
 
     @rule(milliseconds=st.sampled_from([0, 60_000, 600_000]))
-    def plan_and_wait(self, milliseconds: int) -> None:
+    def plan_and_wait(self, milliseconds):
         self.cluster.apply(taskplace.plan(self.cluster.problem()))
         self.cluster.advance(milliseconds)
 
     @rule()
-    def come_to_rest(self) -> None:
+    def come_to_rest(self):
         rounds = settle(self.cluster, limit=400, watch=taskplace.check)
         assert not rounds[-1].plan.followup
         moves = [r.plan.optimality.moves for r in rounds]
@@ -100,7 +98,7 @@ class History(RuleBasedStateMachine):
             self.cluster.advance(600_000)
 
     @invariant()
-    def the_plan_is_valid(self) -> None:
+    def the_plan_is_valid(self):
         if hasattr(self, "cluster"):
             problem = self.cluster.problem()
             taskplace.check(problem, taskplace.plan(problem))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,6 +14,30 @@ from msgspec.structs import replace
 
 from taskplace.groups.copartitioned import copartitioned
 from taskplace.groups.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition
+
+CASES = Path(__file__).parents[1] / "groups" / "cases"
+
+
+def table(name: str) -> list[list[str]]:
+    """Return the rows of a table in tests/groups/cases, without its head."""
+    lines = (CASES / f"{name}.txt").read_text(encoding="utf-8").splitlines()[1:]
+    return [[cell.strip() for cell in line.split("|")] for line in lines]
+
+
+def counts(text: str) -> dict[str, int]:
+    """Return the partition counts that a table writes as "t:3 u:2"."""
+    return {topic: int(count) for topic, _, count in (word.partition(":") for word in text.split())}
+
+
+def named(text: str) -> dict[str, str]:
+    """Return what a table writes as "A: t u; B: t", by name and sorted."""
+    cells = (part.strip().partition(":") for part in text.split(";"))
+    return dict(sorted((name, what.strip()) for name, _, what in cells))
+
+
+def parts(words: str) -> list[tuple[str, int]]:
+    """Return partitions written as "tp0 up1"."""
+    return [(word.rpartition("p")[0], int(word.rpartition("p")[2])) for word in words.split()]
 
 
 def document(s: Subscriptions) -> dict[str, Any]:

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
+from taskplace.simulation import Cluster, Event
+from taskplace.simulation.run import settle
 
 END = 50_000
+
+
+def rests(cluster: Cluster, *groups: Iterable[Event], limit: int = 300) -> Iterator[Plan]:
+    """Settle, then let groups of events happen one after the other. Yield the plan at rest each time: it stays."""
+    for group in ((), *groups):
+        plan = settle(cluster, group, limit=limit, watch=taskplace.check)[-1].plan
+        assert not plan.followup
+        yield plan
+        assert taskplace.plan(cluster.problem()).stable
 
 
 def ids(subtopology: int, count: int) -> list[TaskId]:

@@ -25,7 +25,7 @@ EIGHT = [f"topic-{letter}" for letter in "abcdefgh"]
     ],
     ids=["near", "eight", "more than eight", "none", "a long integer"],
 )
-def test_the_hint_is_the_nearest_name_or_the_first_eight(name: object, known: list[str], hint: str) -> None:
+def test_the_hint_is_the_nearest_name_or_the_first_eight(name, known, hint):
     assert nearest(name, known) == hint
 
 
@@ -47,8 +47,8 @@ def test_the_hint_is_the_nearest_name_or_the_first_eight(name: object, known: li
         ("", ["path"], ""),
         ("path", [], ""),
     ],
-)
-def test_only_a_name_that_is_alike_is_meant(name: str, known: list[str], meant: str) -> None:
+)  # fmt: skip
+def test_only_a_name_that_is_alike_is_meant(name, known, meant):
     assert nearest_name(name, known) == meant
 
 
@@ -88,7 +88,7 @@ def test_all_errors_show_a_value_alike(value, says):
 
 def test_what_cannot_be_printed_is_named():
     class Broken:
-        def __repr__(self) -> str:
+        def __repr__(self):
             raise RuntimeError("no")
 
     endless: list[object] = []

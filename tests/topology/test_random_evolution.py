@@ -33,6 +33,7 @@ Description = tuple[Part, ...]
 
 KEYS = [("x",), ("y",), ("x", "y"), ("y", "x")]
 EDITS = ("rename", "key", "count", "point", "swap", "stores", "exchange", "cut", "through", "add")
+VERBS = ("source", "process", "process", "process", "join", "both", "repartition")
 STATEFUL = ("process", "join", "both")  # a repartition has no store
 SALT = bytes([0])
 RECORDS = [{"x": x, "y": y} for x in range(4) for y in range(4)]
@@ -43,9 +44,7 @@ def descriptions(draw: st.DrawFn) -> Description:
     parts = [Part("source", "t0", key=draw(st.sampled_from(KEYS)), count=draw(st.sampled_from([2, 3, 4])))]
     for number in range(draw(st.integers(1, 7))):
         readable = st.sampled_from([part.name for part in parts])
-        verb = draw(
-            st.sampled_from(["source", "process", "process", "process", "join", "both", "repartition"])
-        )
+        verb = draw(st.sampled_from(VERBS))
         key, count = draw(st.sampled_from(KEYS)), draw(st.sampled_from([2, 3, 4, None]))
         name, store = f"n{number}", draw(st.sampled_from(["", "s", "u", "v"]))
         if verb == "source":
@@ -66,11 +65,7 @@ def edited(draw: st.DrawFn, old: Description) -> Description:
     for _ in range(draw(st.integers(1, 3))):
         i = draw(st.integers(0, len(new) - 1))
         part, before = new[i], [p.name for p in new[:i]]
-        edit = draw(
-            st.sampled_from(
-                ["rename", "key", "count", "point", "swap", "stores", "exchange", "cut", "through", "add"]
-            )
-        )
+        edit = draw(st.sampled_from(EDITS))
         if edit == "rename":
             renamed = f"{part.name}r"
             new = [replace(p, reads=tuple(renamed if r == part.name else r for r in p.reads)) for p in new]
@@ -95,18 +90,15 @@ def edited(draw: st.DrawFn, old: Description) -> Description:
                 new[i], new[j] = replace(part, store=new[j].store), replace(new[j], store=part.store)
         elif edit == "cut" and part.reads:
             key = draw(st.sampled_from(KEYS))
-            between = Part(
-                "repartition", f"cut{len(new)}", part.reads[:1], key, draw(st.sampled_from([2, 4]))
-            )
+            count = draw(st.sampled_from([2, 4]))
+            between = Part("repartition", f"cut{len(new)}", part.reads[:1], key, count)
             new[i : i + 1] = [between, replace(part, reads=(between.name, *part.reads[1:]))]
         elif edit == "through" and part.reads:
             between = Part("process", f"via{len(new)}", part.reads[:1])
             new[i : i + 1] = [between, replace(part, reads=(between.name, *part.reads[1:]))]
         elif edit == "add":
-            new += [
-                Part("source", f"a{len(new)}", key=("x",), count=3),
-                Part("process", "ap", (f"a{len(new)}",)),
-            ]
+            more = Part("source", f"a{len(new)}", key=("x",), count=3)
+            new += [more, Part("process", "ap", (more.name,))]
     return tuple(new)
 
 
@@ -142,7 +134,7 @@ def hashed(values: bytes) -> int:
     return int.from_bytes(hashlib.sha256(SALT + values).digest()[:8])
 
 
-def test_the_hash_tells_keys_apart() -> None:
+def test_the_hash_tells_keys_apart():
     """Else a change of key or count would go unseen here, among so few records."""
     ways = {
         tuple(hashed(bytes(record[column] for column in key)) % count for record in RECORDS)
@@ -175,13 +167,13 @@ def lookups(described: Description, built: BuiltTopology) -> dict[Lookup, set[tu
 
 @settings(max_examples=200, deadline=None)
 @given(descriptions().flatmap(lambda old: st.tuples(st.just(old), edited(old))))
-def test_no_key_is_looked_up_where_it_does_not_lie(pair: tuple[Description, Description]) -> None:
+def test_no_key_is_looked_up_where_it_does_not_lie(pair):
     built = [build(described) for described in pair]
     if built[0] is None or built[1] is None:
         event("refused")
         return
     evolution = compare(built[0], built[1].to_dict())
-    before, after = (lookups(described, each) for described, each in zip(pair, built, strict=True))  # type: ignore[arg-type]
+    before, after = (lookups(described, each) for described, each in zip(pair, built, strict=True))
     stay = {s.name for s in built[0].stores} & {s.name for s in built[1].stores}
     ready = all(each is not None and each.readiness() for each in built)
     event(
@@ -208,7 +200,7 @@ def test_no_key_is_looked_up_where_it_does_not_lie(pair: tuple[Description, Desc
 
 @settings(max_examples=150, deadline=None)
 @given(descriptions(), st.data())
-def test_what_touches_no_key_keeps_the_state(old: Description, data: st.DataObject) -> None:
+def test_what_touches_no_key_keeps_the_state(old, data):
     """Nodes renamed, steps put between, pipelines added at the end: nothing of it moves a key."""
     new = list(old)
     for i in range(len(old) - 1, -1, -1):

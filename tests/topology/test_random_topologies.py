@@ -147,7 +147,7 @@ def built_or_refused(topo: Topology) -> BuiltTopology | None:
 
 @settings(max_examples=200, deadline=None)
 @given(waiting)
-def test_every_description_is_built_right_or_refused_rightly(described: list[Call]) -> None:
+def test_every_description_is_built_right_or_refused_rightly(described):
     topo = make(described)
     built = built_or_refused(topo)
     if built is None:
@@ -183,7 +183,7 @@ def test_every_description_is_built_right_or_refused_rightly(described: list[Cal
 
 @settings(max_examples=150, deadline=None)
 @given(calls, calls)
-def test_unrelated_parts_at_the_end_change_nothing(described: list[Call], appended: list[Call]) -> None:
+def test_unrelated_parts_at_the_end_change_nothing(described, appended):
     topo = make(described)
     built = built_or_refused(topo)
     more = make(appended, "z", into=topo)
@@ -198,9 +198,7 @@ def test_unrelated_parts_at_the_end_change_nothing(described: list[Call], append
 
 @settings(max_examples=150, deadline=None)
 @given(waiting, st.lists(st.tuples(st.integers(0, 10), st.sampled_from([None, 4, 6])), max_size=6))
-def test_metadata_never_crashes_and_the_first_counts_bring_everything_back(
-    described: list[Call], changes: list[tuple[int, int | None]]
-) -> None:
+def test_metadata_never_crashes_and_the_first_counts_bring_everything_back(described, changes):
     built = built_or_refused(make(described))
     if built is None:
         return
@@ -255,7 +253,7 @@ def written(described: list[Call]) -> Callable[[], Topology]:
 
 @settings(max_examples=100, deadline=None)
 @given(calls)
-def test_a_document_in_any_order_is_the_same_topology_but_for_numbers(described: list[Call]) -> None:
+def test_a_document_in_any_order_is_the_same_topology_but_for_numbers(described):
     built = built_or_refused(make(described))
     if built is None:
         return

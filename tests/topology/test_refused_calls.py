@@ -58,11 +58,7 @@ CALLS: list[tuple[Call, str | None, str]] = [
     (lambda t, a: t.process(inputs=[], name="q"), "q", "node 'q': a processor without input"),
     (lambda t, a: t.process(inputs=a), None, "topology 't', process.inputs: found Stream('a'), expected a"),
     (lambda t, a: t.process(inputs="a", name="q"), None, "node 'q'.inputs: found 'a', expected a list of"),
-    (
-        lambda t, a: t.process(inputs=[a, a], name="q"),
-        "q",
-        "node 'q': found inputs ['a', 'a'], expected each",
-    ),
+    (lambda t, a: t.process(inputs=[a, a], name="q"), "q", "node 'q': found inputs ['a', 'a'], expected each"),
     (lambda t, a: a.merge(Topology("other").source("p")), "p", "belongs to topology 'other', not to 't'"),
     (lambda t, a: a.merge(a, name="q"), "q", "node 'q': found inputs ['a', 'a']"),
     (lambda t, a: a.merge(name="q"), "q", "node 'q': a merge of one stream"),
@@ -70,11 +66,7 @@ CALLS: list[tuple[Call, str | None, str]] = [
     (lambda t, a: a.join_table(None), "a", "topology 't', beside 'a': found nothing as an input"),
     (lambda t, a: a.join_stream("b"), "a", "topology 't', beside 'a': found 'b' as an input"),
     # counts and keys
-    (
-        lambda t, a: t.source("b", partitions=0),
-        "b",
-        "source 'b'.partitions: found 0, expected a whole number",
-    ),
+    (lambda t, a: t.source("b", partitions=0), "b", "source 'b'.partitions: found 0, expected a whole number"),
     (lambda t, a: t.source("b", partitions="12"), "b", "source 'b'.partitions: found '12', expected a whole"),
     (lambda t, a: t.source("b", partitions=MOST + 1), "b", f"found {MOST + 1}, expected at most {MOST}"),
     (lambda t, a: t.source("b", partitions=10**400), "b", f"a number of 1329 bits, expected at most {MOST}"),
@@ -93,11 +85,7 @@ CALLS: list[tuple[Call, str | None, str]] = [
     (lambda t, a: a.process(name="q", stores=3), "q", "node 'q'.stores: found 3, expected a list of stores"),
     (lambda t, a: a.process(name="q", stores=None), "q", "node 'q'.stores: found nothing"),
     (lambda t, a: a.process(name="q", stores=["s", "s"]), "q", "expected each store once"),
-    (
-        lambda t, a: a.process(name="q", stores=[{"name": "s"}, 3]),
-        "q",
-        "found 3, expected the name of a store",
-    ),
+    (lambda t, a: a.process(name="q", stores=[{"name": "s"}, 3]), "q", "found 3, expected the name of a store"),
     (lambda t, a: a.process(stores=[{}]), "a-process", "node 'a-process'.stores: found {}, expected a store"),
     (lambda t, a: a.process(stores=[{"name": 3}]), "a-process", "store name: found 3, expected 1 to 200"),
     (lambda t, a: a.process(stores=[{"name": "s", True: 1}]), "a-process", "found the field True, expected"),
@@ -124,7 +112,7 @@ CALLS: list[tuple[Call, str | None, str]] = [
     (lambda t, a: a.sink("o", targets="x"), "o", "node 'o'.targets: found an unknown option"),
     (lambda t, a: a.sink("o", target=" "), "o", "node 'o'.target: found ' '"),
     (lambda t, a: a.merge(a, names="x"), "a", "did you mean 'name'?"),
-]
+]  # fmt: skip
 
 
 def contents(topo: Topology) -> tuple[Any, ...]:
@@ -132,9 +120,7 @@ def contents(topo: Topology) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("call", "node", "says"), CALLS, ids=[case[2][:60] for case in CALLS])
-def test_a_refused_call_names_its_node_and_leaves_nothing_behind(
-    call: Call, node: str | None, says: str
-) -> None:
+def test_a_refused_call_names_its_node_and_leaves_nothing_behind(call, node, says):
     topo, a = started()
     before = contents(topo)
     with pytest.raises(TopologyError) as caught:
@@ -151,7 +137,7 @@ def test_a_refused_call_names_its_node_and_leaves_nothing_behind(
     assert violations(topo.build()) == ()
 
 
-def test_an_error_of_a_processor_leaves_nothing_behind() -> None:
+def test_an_error_of_a_processor_leaves_nothing_behind():
     topo, a = started()
     before = contents(topo)
     with pytest.raises(RuntimeError):
@@ -161,7 +147,7 @@ def test_an_error_of_a_processor_leaves_nothing_behind() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from([case for case in CALLS if "n" * 254 not in (case[1] or "")]), max_size=8))
-def test_refused_calls_in_between_change_nothing(calls: list[tuple[Call, str | None, str]]) -> None:
+def test_refused_calls_in_between_change_nothing(calls):
     clean, a = started()
     tried, b = started()
     for number, (call, *_) in enumerate(calls):
@@ -176,64 +162,30 @@ BUILDS: list[tuple[Call, str | None, str]] = [
     (lambda t, a: a.process(name="q", stores=["know"]), "q", "node 'q': unknown store 'know'; did you mean"),
     (lambda t, a: t.store("s"), "s", "store 's': no node uses it"),
     # joins
-    (
-        lambda t, a: a.join_table(t.source("b", partitions=2), name="j"),
-        "j",
-        "cannot join 'b', which has no (c",
-    ),
-    (
-        lambda t, a: a.merge(t.source("b", key="l", partitions=2), name="m").join_table(a, name="j"),
-        "j",
-        "node 'j': cannot join 'm', which has no (common) key; declare",
-    ),
-    (
-        lambda t, a: a.join_table(t.source("b", key=["k", "l"], partitions=2), name="j"),
-        "j",
-        "node 'j': cannot join 'a' by (k) with 'b' by (k, l); repartition",
-    ),
-    (
-        lambda t, a: a.join_table(t.source("b", key="k", partitions=3), name="j"),
-        "j",
-        "node 'j': joined topics need equal partition counts, found a=2, b=3; create the topics with equal",
-    ),
-    (
-        lambda t, a: a.join_table(
-            t.source("b", partitions=1).repartition("k", name="q", partitions=4), name="j"
-        ),
-        "j",
-        "found a=2, q-repartition=4; set the count of the group on the repartition",
-    ),
+    (lambda t, a: a.join_table(t.source("b", partitions=2), name="j"), "j", "cannot join 'b', which has no (c"),
+    (lambda t, a: a.merge(t.source("b", key="l", partitions=2), name="m").join_table(a, name="j"), "j",
+        "node 'j': cannot join 'm', which has no (common) key; declare"),
+    (lambda t, a: a.join_table(t.source("b", key=["k", "l"], partitions=2), name="j"), "j",
+        "node 'j': cannot join 'a' by (k) with 'b' by (k, l); repartition"),
+    (lambda t, a: a.join_table(t.source("b", key="k", partitions=3), name="j"), "j",
+        "node 'j': joined topics need equal partition counts, found a=2, b=3; create the topics with equal"),
+    (lambda t, a: a.join_table(t.source("b", partitions=1).repartition("k", name="q", partitions=4), name="j"),
+        "j", "found a=2, q-repartition=4; set the count of the group on the repartition"),
     # topics that would be one
-    (
-        lambda t, a: t.source("delays-changelog").process(stores=[{"name": "delays"}]),
-        "delays",
-        "store 'delays': its topic 'delays-changelog' and 'delays-changelog' of source",
-    ),
-    (
-        lambda t, a: a.process(stores=[{"name": "a.b"}, {"name": "a_b"}]),
-        "a_b",
-        "its topic 'a_b-changelog' and 'a.b-changelog' of store 'a.b' are the same to Kafka",
-    ),
-    (
-        lambda t, a: (t.source("r_1-repartition"), a.repartition("k", name="r.1")),
-        "r.1",
-        "repartition 'r.1': its topic 'r.1-repartition' and 'r_1-repartition' of source",
-    ),
-    (
-        lambda t, a: (a.repartition("k", name="r.1"), a.repartition("k", name="r_1")),
-        "r_1",
-        "repartition 'r_1': its topic 'r_1-repartition' and 'r.1-repartition' of repartition 'r.1'",
-    ),
-    (
-        lambda t, a: a.sink("o", target="known-changelog"),
-        "known",
-        "'known-changelog' of sink 'o' are the same",
-    ),
-]
+    (lambda t, a: t.source("delays-changelog").process(stores=[{"name": "delays"}]), "delays",
+        "store 'delays': its topic 'delays-changelog' and 'delays-changelog' of source"),
+    (lambda t, a: a.process(stores=[{"name": "a.b"}, {"name": "a_b"}]), "a_b",
+        "its topic 'a_b-changelog' and 'a.b-changelog' of store 'a.b' are the same to Kafka"),
+    (lambda t, a: (t.source("r_1-repartition"), a.repartition("k", name="r.1")), "r.1",
+        "repartition 'r.1': its topic 'r.1-repartition' and 'r_1-repartition' of source"),
+    (lambda t, a: (a.repartition("k", name="r.1"), a.repartition("k", name="r_1")), "r_1",
+        "repartition 'r_1': its topic 'r_1-repartition' and 'r.1-repartition' of repartition 'r.1'"),
+    (lambda t, a: a.sink("o", target="known-changelog"), "known", "'known-changelog' of sink 'o' are the same"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("call", "node", "says"), BUILDS, ids=[case[2][:60] for case in BUILDS])
-def test_a_refused_build_names_its_node(call: Call, node: str | None, says: str) -> None:
+def test_a_refused_build_names_its_node(call, node, says):
     topo, a = started()
     call(topo, a)
     with pytest.raises(TopologyError) as caught:
@@ -241,7 +193,7 @@ def test_a_refused_build_names_its_node(call: Call, node: str | None, says: str)
     assert says in str(caught.value) and caught.value.node == node
 
 
-def test_topics_that_do_not_collide() -> None:
+def test_topics_that_do_not_collide():
     topo = Topology("t")
     a = topo.source("a.b", key="k", partitions=1)
     a.merge(topo.source("a_b"), topo.source("s-changelog")).process(
@@ -253,7 +205,7 @@ def test_topics_that_do_not_collide() -> None:
     assert violations(topo.build()) == ()
 
 
-def test_graphs_that_no_call_makes() -> None:
+def test_graphs_that_no_call_makes():
     with pytest.raises(TopologyError, match="topology: found no nodes"):
         Topology("t").build()
     with pytest.raises(TopologyError, match=r"node 'b': unknown input 'aa'; did you mean 'aaa'\?"):
@@ -263,7 +215,7 @@ def test_graphs_that_no_call_makes() -> None:
         topo.build().node("know")
 
 
-def test_options_that_are_like_no_parameter_are_kept() -> None:
+def test_options_that_are_like_no_parameter_are_kept():
     topo = Topology("t")
     options = {"by": "k", "keep": 10, "ttl": 5, "time": "at", "window": "1 h"}
     source = topo.source("a", event_time="at", delay="5 minutes", rows=3)
@@ -272,7 +224,7 @@ def test_options_that_are_like_no_parameter_are_kept() -> None:
     assert topo.build().node("p").options == options
 
 
-def test_limits_are_still_taken() -> None:
+def test_limits_are_still_taken():
     assert names.check_count(MOST, "n") == MOST
     assert names.check_legal_name("x" * 200, "name") == "x" * 200
     assert [len(names.legal("x" * length)) for length in (179, 180, 181)] == [179, 180, 180]

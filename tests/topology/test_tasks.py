@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from topology import TaskId, TopicPartition, Topology, TopologyError, TopologyNo
 from topology.tasks import group_partitions, without_collector
 
 
-def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
+def test_tasks_follow_the_largest_count_and_list_what_they_own():
     topo = Topology("t")
     a, b = topo.source("a", partitions=11), topo.source("b", partitions=1)
     topo.store("kept")
@@ -35,7 +34,7 @@ def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
 
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("ready", [True, False])
-def test_the_garbage_collector_is_left_as_it_was(on: bool, ready: bool) -> None:
+def test_the_garbage_collector_is_left_as_it_was(on, ready):
     topo = Topology("t")
     topo.source("a", partitions=3 if ready else None)
     whole, before = topo.build(), gc.isenabled()
@@ -51,7 +50,7 @@ def test_the_garbage_collector_is_left_as_it_was(on: bool, ready: bool) -> None:
         (gc.enable if before else gc.disable)()
 
 
-def test_a_topology_has_as_many_tasks_as_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_has_as_many_tasks_as_allowed(monkeypatch):
     monkeypatch.setattr(built, "MOST_PARTITIONS", 5)
     topo = Topology("t")
     topo.source("a", partitions=2)
@@ -69,9 +68,7 @@ counts = st.dictionaries(
 
 @settings(deadline=None)
 @given(counts, st.data())
-def test_equal_counts_always_meet_and_every_partition_has_one_task(
-    found: dict[str, int], data: st.DataObject
-) -> None:
+def test_equal_counts_always_meet_and_every_partition_has_one_task(found, data):
     drawn = data.draw(st.sets(st.sampled_from(sorted(found))))
     read = {count for topic, count in found.items() if topic not in drawn}
     logs = {topic for topic in drawn if found[topic] in read}
@@ -90,9 +87,7 @@ def test_equal_counts_always_meet_and_every_partition_has_one_task(
 
 @settings(deadline=None)
 @given(counts, st.text("ijk", min_size=1, max_size=2), st.integers(1, 12), st.randoms(use_true_random=False))
-def test_a_topic_that_joins_at_run_time_renumbers_nothing(
-    found: dict[str, int], topic: str, count: int, random: Any
-) -> None:
+def test_a_topic_that_joins_at_run_time_renumbers_nothing(found, topic, count, random):
     before = {tp: t.id for g in group_topics(found) for t in g.tasks() for tp in t.topic_partitions}
     items = [*found.items(), (topic, count)]
     random.shuffle(items)
@@ -110,18 +105,14 @@ def test_a_topic_that_joins_at_run_time_renumbers_nothing(
         ({"a": 1}, None, "changelogs: found nothing, expected a list of topics"),
         ({"a": 1}, [3], "changelogs: found 3, expected a name"),
         ({3: 1}, (), "topic: found 3, expected a name"),
-        (
-            {"a": 4, "log": 6},
-            ["log"],
-            "'log' has 6 partitions, but no input topic has that number; theirs: 4",
-        ),
+        ({"a": 4, "log": 6}, ["log"], "'log' has 6 partitions, but no input topic has that number; theirs: 4"),
     ],
-)
-def test_topics_that_are_refused(topics: Any, changelogs: Any, says: str) -> None:
+)  # fmt: skip
+def test_topics_that_are_refused(topics, changelogs, says):
     with pytest.raises(TopologyError, match=says):
         group_topics(topics, changelogs)
 
 
-def test_one_changelog_may_be_plain_text() -> None:
+def test_one_changelog_may_be_plain_text():
     [group] = group_topics({"totals": 2, "t": 2}, changelogs="totals")
     assert (group.topics, group.changelogs) == (("t",), ("totals",))

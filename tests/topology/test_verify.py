@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from topology import Store, Task, Topology, violations
+from topology import Store, Topology, violations
 
 
 def built() -> Any:
@@ -20,29 +18,20 @@ def built() -> Any:
     return topo.build()
 
 
-@dataclass
-class Damaged:
-    """A built topology with another answer to one question."""
-
-    whole: Any
-    answers: dict[str, Any]
-
-    def __getattr__(self, name: str) -> Any:
-        return self.answers[name] if name in self.answers else getattr(self.whole, name)
-
-
-def found(change: Callable[[list[Task]], object]) -> tuple[str, ...]:
+def found(**answers: Any) -> tuple[str, ...]:
+    """Return what is found in a built topology with other answers to these questions."""
     whole = built()
-    tasks = list(whole.tasks())
-    change(tasks)
-    return violations(Damaged(whole, {"tasks": lambda: tuple(tasks)}))
-
-
-def change(at: int, **parts: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Callable[[list[Task]], None]:
-    def changed(tasks: list[Task]) -> None:
-        tasks[at] = tasks[at]._replace(**{part: to(getattr(tasks[at], part)) for part, to in parts.items()})
-
-    return changed
+    parts = (
+        "name",
+        "nodes",
+        "subtopologies",
+        "order",
+        "copartition_groups",
+        "partitions",
+        "readiness",
+        "tasks",
+    )
+    return violations(SimpleNamespace(**{part: getattr(whole, part) for part in parts} | answers))
 
 
 READ = "topic partitions are not read by exactly one task each"
@@ -50,64 +39,60 @@ LOGGED = "changelog partitions do not belong to exactly one task each"
 
 
 @pytest.mark.parametrize(
-    ("damage", "line"),
+    ("at", "part", "times", "line"),
     [
-        (list.reverse, "tasks are not sorted by id"),
-        (change(3, topic_partitions=lambda there: ()), READ),
-        (change(3, topic_partitions=lambda there: there * 2), READ),
-        (change(1, changelog_partitions=lambda there: ()), LOGGED),
-        (change(1, changelog_partitions=lambda there: there * 2), LOGGED),
+        (3, "topic_partitions", 0, READ),
+        (3, "topic_partitions", 2, READ),
+        (1, "changelog_partitions", 0, LOGGED),
+        (1, "changelog_partitions", 2, LOGGED),
     ],
-    ids=["order", "not read", "read twice", "not logged", "logged twice"],
 )
-def test_tasks_that_are_damaged(damage: Callable[[list[Task]], object], line: str) -> None:
-    assert found(damage) == (line,)
+def test_tasks_that_are_damaged(at, part, times, line):
+    tasks = list(built().tasks())
+    assert found(tasks=lambda: tasks[::-1]) == ("tasks are not sorted by id",)
+    tasks[at] = tasks[at]._replace(**{part: getattr(tasks[at], part) * times})
+    assert found(tasks=lambda: tasks) == (line,)
 
 
-def test_partitions_that_meet_are_in_one_task() -> None:
-    def exchanged(tasks: list[Task]) -> None:
-        first, second = (task.topic_partitions for task in tasks[:2])
-        tasks[0] = tasks[0]._replace(topic_partitions=(first[0], *second[1:]))
-        tasks[1] = tasks[1]._replace(topic_partitions=(second[0], *first[1:]))
-
-    lines = found(exchanged)
-    assert len(lines) == 2
-    assert all(line.startswith(f"partition {p} of ") for p, line in enumerate(lines))
-    assert all(line.endswith("is spread over several tasks") for line in lines)
+def test_partitions_that_meet_are_in_one_task():
+    first, second, *rest = built().tasks()
+    (a, b), (c, d) = first.topic_partitions, second.topic_partitions
+    tasks = [first._replace(topic_partitions=(a, d)), second._replace(topic_partitions=(c, b)), *rest]
+    spread = "partition {} of ('left', 'right') is spread over several tasks"
+    assert found(tasks=lambda: tasks) == (spread.format(0), spread.format(1))
 
 
-def test_subtopologies_run_once_each_and_in_order() -> None:
-    whole = built()
-    order = tuple(whole.order)
-    twice = violations(Damaged(whole, {"order": (*order, order[0])}))
-    assert any(line.endswith("is not a permutation of the subtopologies") for line in twice)
-    backwards = violations(Damaged(whole, {"order": order[::-1]}))
-    assert backwards == ("repartition 'again' is read before it is written",)
+def test_subtopologies_run_once_each_and_in_order():
+    order = built().order
+    assert f"order {(*order, order[0])} is not a permutation of the subtopologies" in found(
+        order=(*order, order[0])
+    )
+    assert found(order=order[::-1]) == ("repartition 'again' is read before it is written",)
 
 
 def node(name: str, kind: str = "processor", parents: tuple[str, ...] = (), **more: Any) -> Any:
     return SimpleNamespace(
-        name=name, kind=kind, parents=parents, **({"topic": None, "internal": False} | more)
+        name=name, kind=kind, parents=parents, **{"topic": None, "internal": False, **more}
     )
+
+
+A, B_OF_A = node("a"), node("b", parents=("a",))
+WRITES, READS = node("w", "repartition", topic="t"), node("r", "source", topic="t", internal=True)
 
 
 @pytest.mark.parametrize(
     ("subtopologies", "line"),
     [
-        ([[node("a"), node("b", parents=("a",))]], None),
-        ([[node("b", parents=("a",)), node("a")]], "node 'b' does not follow its input 'a'"),
+        ([[A, B_OF_A]], None),
+        ([[B_OF_A, A]], "node 'b' does not follow its input 'a'"),
         ([[node("a", parents=("a",))]], "node 'a' does not follow its input 'a'"),
-        ([[node("a")], [node("b", parents=("a",))]], "node 'b' does not follow its input 'a'"),
-        ([[node("w", "repartition", topic="t")], [node("r", "source", topic="t", internal=True)]], None),
-        (
-            [[node("w", "repartition", topic="t"), node("r", "source", topic="t", internal=True)]],
-            "repartition 'w' is read before it is written",
-        ),
+        ([[A], [B_OF_A]], "node 'b' does not follow its input 'a'"),
+        ([[WRITES], [READS]], None),
+        ([[WRITES, READS]], "repartition 'w' is read before it is written"),
     ],
 )
-def test_data_flows_from_earlier_to_later_nodes(subtopologies: list[list[Any]], line: str | None) -> None:
+def test_data_flows_from_earlier_to_later_nodes(subtopologies, line):
     subs = [SimpleNamespace(id=i, nodes=nodes, stores=()) for i, nodes in enumerate(subtopologies)]
-    nodes = [each for sub in subtopologies for each in sub]
-    order = tuple(range(len(subs)))
-    damaged = SimpleNamespace(subtopologies=subs, nodes=nodes, order=order, readiness=lambda: False)
-    assert violations(damaged) == ((line,) if line else ())  # type: ignore[arg-type]
+    nodes = [each for sub in subs for each in sub.nodes]
+    damaged = found(subtopologies=subs, nodes=nodes, order=tuple(range(len(subs))), readiness=lambda: False)
+    assert damaged == ((line,) if line else ())
