@@ -83,14 +83,12 @@ class Alignment:
             others = {topic: extent.until(self._lasts[topic]) for topic, extent in others.items()}
         extents = {**others, self._topic: own}
         waits = self._waits(others) and not last
-        if not own.new or (
-            own.unread and any(_behind(extents[t], to) for t, to in self._targets.items() if t in extents)
-        ):
+        tables = [(extents[table], ends) for table, ends in self._targets.items() if table in extents]
+        behind = any(table.begins[p] < end for table, ends in tables for p, end in ends.items())
+        if not own.new or (own.unread and behind):
             return own.begins
-        if self._idle_ms < 0 or any(
-            self._topic in tables and topic in extents and extents[topic].unread
-            for topic, tables in self._tables.items()
-        ):
+        streams = [extents[t] for t, tables in self._tables.items() if self._topic in tables and t in extents]
+        if self._idle_ms < 0 or any(stream.unread for stream in streams):
             return own.capped
         return own.begins if waits else self._aligned(extents)
 
@@ -111,10 +109,9 @@ class Alignment:
 
     def _waits(self, others: Mapping[str, Extent]) -> bool:
         """Return whether to wait for records of topics that have none: not for those that had none for long enough."""
-        now, empty = self._clock(), {topic for topic, extent in others.items() if not extent.new}
-        begun = {topic: self._waiting.get(topic, now + self._idle_ms / 1000) for topic in empty}
-        self._waiting = begun
-        return any(now < until for until in begun.values())
+        now, empty = self._clock(), [topic for topic, extent in others.items() if not extent.new]
+        self._waiting = {topic: self._waiting.get(topic, now + self._idle_ms / 1000) for topic in empty}
+        return any(now < until for until in self._waiting.values())
 
     def _aligned(self, extents: Mapping[str, Extent]) -> dict[int, int]:
         own, capped = extents[self._topic], extents[self._topic].capped
@@ -122,7 +119,7 @@ class Alignment:
             (time_ms, topic, partition)
             for topic, extent in extents.items()
             if topic == self._topic or not (extent.unread and self._tables.get(topic))
-            for partition, time_ms in self._topics[topic].times_at(_left(extent)).items()
+            for partition, time_ms in self._topics[topic].times_at(extent.left).items()
         ]
         if not left:
             return capped
@@ -142,15 +139,6 @@ class Alignment:
 
 def _ends(topic: KafkaRecords) -> Numbers:
     return {int(partition): at for partition, at in topic.last()["offsets"].items()}
-
-
-def _behind(table: Extent, target: Numbers) -> bool:
-    return any(table.begins[partition] < end for partition, end in target.items())
-
-
-def _left(extent: Extent) -> dict[int, int]:
-    """Return where the partitions go on that have more than a batch takes."""
-    return {p: end for p, end in extent.capped.items() if end < extent.ends[p]}
 
 
 def alignment(

@@ -44,10 +44,8 @@ def test_an_input_without_rows_may_lack_the_column(processor):
 
 @pytest.mark.parametrize("processor", [GoodRecords(), DeadLetters()])
 def test_another_column_is_refused(processor):
-    with pytest.raises(InputError, match="expected a column 'dead_letter'"):
+    with pytest.raises(InputError, match="expected the column 'dead_letter' of a source"):
         processor.process(CONTEXT, pa.table({"id": [1]}))
-    with pytest.raises(InputError, match="dead_letter: found 'int64', expected a struct"):
-        processor.process(CONTEXT, pa.table({"dead_letter": [1]}))
 
 
 def test_event_time_and_key_pass_good_records():
