@@ -111,11 +111,10 @@ class SinkTopics:
         if markers and (now is None or _is_other(now, markers)):
             is_now = "no such topic" if now is None else f"{now.name!r} with the id {now.id}"
             expected = f"{markers.get('name')!r} with the id {markers.get('id')}"
-            self._changed(
-                f"topic of markers: found {is_now}, expected {expected}; nobody knows whether topic {self._topic!r} has "
-                f"batch {repeated}",
-                f"restore that topic, or {GO_ON}: the rows of the batch may be in the topic twice then",
-            )
+            unknown = f"nobody knows whether topic {self._topic!r} has batch {repeated}"
+            what = f"topic of markers: found {is_now}, expected {expected}; {unknown}"
+            remedy = f"restore that topic, or {GO_ON}: the rows of the batch may be in the topic twice then"
+            self._changed(what, remedy)
 
     def bind(self, kept: Mapping[str, Any], seconds: float = ADMIN_SECONDS) -> None:
         """Take the topics as they are now, after `check`. Errors: for one that is missing."""

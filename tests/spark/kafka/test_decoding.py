@@ -122,13 +122,6 @@ def test_the_frame_has_one_row_for_each_record_in_order():
     assert [letter and letter["offset"] for letter in letters] == [100, None, None, 106]
 
 
-def test_records_need_no_column_that_nobody_asks_for():
-    few = records(GOOD, BAD).select(["key", "value", "topic", "partition", "offset"])
-    decoded = decode(Decoder(value=NAME, bad_records="dead_letters"), few)
-    assert decoded.rows.to_pylist() == [{"name": "a"}]
-    assert decoded.dead_letters["headers"].to_pylist() == [None]
-
-
 @pytest.mark.parametrize(
     "column, message",
     [("headers", 'set the option "includeHeaders"'), ("offset", "expected Kafka's column 'offset'")],

@@ -18,7 +18,6 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
 from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.layout import QueryLayout
-from tests.support.steering_simulation import Decider, observed
 from tests.support.steering_stand_in import Spark, on, pair, polled, publish, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
 from topology.tasks import TaskId
@@ -126,17 +125,6 @@ def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_n
 TASKS = [TaskId(0, p) for p in range(6)]
 
 
-def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
-    steered, slots = SteeredQueries(), {"a": 2, "b": 2}
-    found = {}
-    for query in ("one", "two"):
-        neighbours = steered.neighbours(query)
-        seen = observed(0, slots, dict.fromkeys(TASKS[:3]), neighbours=neighbours)
-        found[query] = Decider().decide(seen).target
-        publish(steered, query, found[query])
-    assert sorted(list(found["one"].values()) + list(found["two"].values())) == ["a"] * 3 + ["b"] * 3
-
-
 def test_an_instance_ends_once_whoever_asks():
     steered, calls = SteeredQueries(), []
     publish(steered, "one", {TaskId(0, 0): "x"})
@@ -238,19 +226,6 @@ def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
     one.stop()
     other.stop()
     assert not any("will not be removed" in change for change in other.status().changes)
-
-
-def test_an_executor_that_ended_by_itself_is_not_asked_to():
-    spark = Spark("by itself", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    steering.decommission("2")
-    spark.there.pop()
-    for _ in range(3):
-        spark.ran()
-        polled(steering)
-    assert not spark.removed
-    assert not SteeredQueries.of("by itself").to_remove
 
 
 APPLICATIONS = count()
