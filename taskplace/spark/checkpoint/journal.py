@@ -361,7 +361,7 @@ class Journal:
             return
         if (bound := self.identity.get(name)) is not None and bound != value:
             found = f"the checkpoint belongs to {name} {bound!r}, found {shown(value)}"
-            remedy = "keep Spark's checkpoint and this one together, or start a new checkpoint for both"
+            remedy = "it belongs to Spark's checkpoint: keep both, or start a new checkpoint for both"
             raise CheckpointError(f"{self.root}: {found}; {remedy}")
         self.identity[name] = value
 

@@ -148,7 +148,7 @@ def _check_shared_stores(sub: Subtopology, facts: Mapping[str, Facts]) -> None:
         if len(owners) > 1 and not all(store.name in node.named_stores for node in owners):
             what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in owners)
             expected = (
-                f"a store for each node; or, to share it on purpose, stores=[{store.name!r}] at each of them"
+                f"a store for each node; or, to share it, name it at each of them: stores=[{store.name!r}]"
             )
             raise InputError(
                 f"stores.{store.name}", found=f"one store for the state of {what}", expected=expected

@@ -178,12 +178,12 @@ def two(one: dict, other: dict, *, repartition: bool = False, partitions: int = 
     [
         (
             two(COUNT, {}),
-            "a by murmur2, b by the hash of the key'.*of a by the key, or give all of them a partition_col",
+            "a by murmur2, b by the hash of the key'.*of a by the key",
         ),
         (two(COUNT, COUNT, repartition=True), ".*; repartition the rows of a by the key$"),
         (
             two(COUNT, COUNT | {"key_partitioner": "consistent"}),
-            "a by murmur2, b by consistent'.*, or produce them with one partitioner",
+            "a by murmur2, b by consistent'.*repartition the rows of a, b by the key",
         ),
     ],
 )

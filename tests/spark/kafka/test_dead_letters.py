@@ -132,9 +132,7 @@ def test_a_dead_letter_is_the_record_that_it_was():
 
 
 def test_other_rows_are_refused():
-    with pytest.raises(
-        InputError, match=r"^sinks\.bad\.target\.dead_letters: .*expected the columns of dead"
-    ):
+    with pytest.raises(InputError, match=r"^sinks\.bad\.target\.dead_letters: .*expected the columns "):
         form().check_columns("bad", pa.schema([("id", pa.int64())]))
     with pytest.raises(InputError, match=r"^sinks\.bad: found 'a record of \d+ bytes"):
         form(options={"message.max.bytes": 1000}).check_rows("bad", letters({"value": b"x" * 900}))
