@@ -119,9 +119,8 @@ def merged(inputs: Mapping[str, Times], node: str) -> Times:
         return Times(lags, every, dropped=dropped, never=both.never)
     own = ", ".join(f"{name!r} has {sorted(times.lags)}" for name, times in inputs.items() if times.lags)
     why = f"a merge of streams without a common event time: {own}"
-    return both.losing(
-        node, why, f"declare the column and its delay in a node behind {node!r}: {_DECLARATION}"
-    )
+    remedy = f"or declare the column and its delay in a node behind {node!r}: {_DECLARATION}"
+    return both.losing(node, why, f"declare the same column as event_time of all sources, {remedy}")
 
 
 def together(inputs: Sequence[Times]) -> Times:
