@@ -25,8 +25,7 @@ Errors: `InputError` and `TopologyError` with the node, what was found, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -178,12 +177,17 @@ class _Walk:
         processor: Any = node.processor
         if not callable(getattr(processor, "infer", None)):
             return Facts()
-        inherited, path = overrides_process(processor, "infer"), f"nodes.{node.name}.processor.infer"
+        inherited, path = _overrides_process(processor), f"nodes.{node.name}.processor.infer"
         given = tuple(replace(facts, states={}, lag=0) for facts in inputs)
         if inherited:
             given = tuple(replace(facts, columns=None) for facts in given)
-        with _at(node):
+        try:
             answer = processor.infer(given)
+        except TopologyError as error:
+            raise TopologyError(f"node {node.name!r}: {error}", node=node.name) from None
+        except InputError as error:
+            where = f"node {node.name!r}, {error.path}"
+            raise InputError(where, found=error.found, expected=error.expected, hint=error.hint) from None
         if not isinstance(answer, Facts):
             raise InputError(path, found=answer, expected="an object of Facts")
         if unknown := [store for store in answer.states if store not in stores]:
@@ -215,26 +219,10 @@ def _zoneless(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
 
 
-@contextmanager
-def _at(node: Node) -> Iterator[None]:
-    """Put the node's name before a processor's error."""
-    try:
-        yield
-    except TopologyError as error:
-        raise TopologyError(f"node {node.name!r}: {error}", node=node.name) from None
-    except InputError as error:
-        path = f"node {node.name!r}, {error.path}"
-        raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
-
-
-def overrides_process(processor: object, method: str) -> bool:
-    """Return whether a class overrides `process`, and inherits this method from a class above it."""
-    classes = type(processor).__mro__
-    says, runs = (
-        next((place for place, each in enumerate(classes) if name in vars(each)), None)
-        for name in (method, "process")
-    )
-    return says is not None and runs is not None and runs < says
+def _overrides_process(processor: object) -> bool:
+    """Return whether a class overrides `process`, and inherits `infer` from a class above it."""
+    own = [{"infer", "process"} & vars(each).keys() for each in type(processor).__mro__]
+    return next(filter(None, own), set()) == {"process"} and any("infer" in names for names in own)
 
 
 # ------------------------------------------------------------------------------------------- processors

@@ -137,7 +137,7 @@ class KafkaSink(CommitTarget):
             "patience": milliseconds(patience, f"{PATH}.patience") / 1000,
             "topics": self._topics,
         }
-        once = {"markers": self._markers, "timeout": timeout}
+        once: dict[str, Any] = {"markers": self._markers, "timeout": timeout}
         self._writer = Transactions(**once, **common) if self._exactly_once else AtLeastOnce(**common)
 
     def _number(self, name: str, default: int) -> int:

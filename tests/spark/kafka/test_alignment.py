@@ -259,7 +259,7 @@ def test_a_topic_waits_for_records_of_others_as_long_as_it_may(tmp_path):
     time_s = 0.0
     for topic in logs:
         run.planned[topic] = alignment(run.built, logs, topic, idle_ms=1000, spark_checkpoint=tmp_path)
-        run.planned[topic]._clock = lambda: time_s  # type: ignore[union-attr]
+        run.planned[topic].clock = lambda: time_s  # type: ignore[union-attr]
     logs["a"].there = [3]
     assert run.trigger() == {}
     time_s = 0.9

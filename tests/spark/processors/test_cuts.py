@@ -69,7 +69,19 @@ COLUMNS: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.time64("us"): small.map(abs),
 }
 KINDS = [
-    *["string", "binary", "bool", "int8", "int32", "int64", "uint64", "float16", "float32", "float64", "date"],
+    *[
+        "string",
+        "binary",
+        "bool",
+        "int8",
+        "int32",
+        "int64",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "date",
+    ],
     *("timestamp", pa.timestamp("s"), pa.decimal128(20, 2), pa.decimal128(20, 1), pa.decimal256(50, 3)),
     *(pa.duration("ms"), pa.time64("us")),
 ]
