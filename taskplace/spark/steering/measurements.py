@@ -241,11 +241,8 @@ class MeasuredCosts:
         loading = (
             sum(_number(operator, name) for operator in metrics for name in operator if _loads(name)) / 1000
         )
-        size, quiet, reloads = (
-            sum(_number(operator, "memoryUsedBytes") for operator in metrics),
-            self.quiet,
-            self.reloads,
-        )
+        size = sum(_number(operator, "memoryUsedBytes") for operator in metrics)
+        quiet, reloads = self.quiet, self.reloads
         if loaded == 0:
             quiet = _append(quiet, loading / tasks)
         elif loaded and loading and quiet:
@@ -255,7 +252,8 @@ class MeasuredCosts:
         reload = median(reloads) if reloads else size / tasks / self.bytes_per_second
         costs = Costs(max(median(timed or by_operators), MIN_TASK_SECONDS), max(reload, MIN_RELOAD_SECONDS))
         rows = sum(_number(operator, "numRowsTotal") for operator in metrics)
-        return MeasuredCosts(self.bytes_per_second, rows, size, costs, by_operators, timed, quiet, reloads)
+        sizes: dict[str, Any] = {"rows": rows, "bytes": size, "operators": by_operators, "timed": timed}
+        return replace(self, **sizes, costs=costs, quiet=quiet, reloads=reloads)
 
 
 def _append(samples: tuple[float, ...], value: float) -> tuple[float, ...]:

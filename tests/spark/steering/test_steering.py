@@ -196,7 +196,7 @@ def test_stopping_takes_back_nothing_once_a_batch_has_begun_or_the_query_has_end
         spark.places = meanwhile
     steering.stop()
     assert spark.at == sent
-    assert not any("taken back" in change for change in steering.status().changes)
+    assert not any("reverted" in change for change in steering.status().changes)
 
 
 def test_stopping_sends_nothing_back_to_an_executor_that_is_gone_or_drains():
