@@ -112,4 +112,4 @@ def _query_id(root: Path) -> str | None:
 def _upcoming(root: Path) -> int:
     """Return the batch that Spark will run next: the last planned batch, or the next one if that batch has ended."""
     planned, ended = (numbered(root / SPARK_CHECKPOINT / log)[-1:] for log in (OFFSETS, COMMITS))
-    return max(0, *planned, *(batch + 1 for batch in ended))
+    return max([0, *planned, *(batch + 1 for batch in ended)])
