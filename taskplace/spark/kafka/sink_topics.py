@@ -165,7 +165,7 @@ class SinkTopics:
         """Return the topics by name. Errors: `SinkError` for a missing one."""
         found = self._found(seconds, gone)
         present = {name: topic for name, topic in found.items() if topic is not None}
-        for name in found.keys() - present.keys():
+        for name in (name for name in found if name not in present):
             raise _missing(name)
         return present
 

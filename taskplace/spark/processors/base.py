@@ -14,7 +14,7 @@ processor or function with the attribute `every_batch = True` runs in every batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -265,10 +265,10 @@ class PerKey(Keyed):
         expected = "(the new state as a dict or None, the output rows as a list of dicts)"
         raise InputError(f"{self._path}.function", found=answer, expected=expected)
 
-    def _known(self, row: Any, names: Iterable[str], part: str) -> Any:
+    def _known(self, row: Any, names: Collection[str], part: str) -> Any:
         """Return a row; refuse a column that the state or the output does not have. A missing column is null."""
-        for name in row if isinstance(row, Mapping) else ():
-            one_of(name, f"{self._path}.{part}", list(names))
+        if isinstance(row, Mapping) and (unknown := [name for name in row if name not in names]):
+            one_of(unknown[0], f"{self._path}.{part}", list(names))
         return row
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:

@@ -194,15 +194,13 @@ class Parts:
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
             return values
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-            expected, rounds = (
-                f"{kind} ({refused})",
-                pa.types.is_integer(values.type) and pa.types.is_floating(kind),
-            )
+            rounds = pa.types.is_integer(values.type) and pa.types.is_floating(kind)
             hint = (
                 "keep it as 'int64', or cast the column to a float before, which may round it"
                 if rounds
                 else ""
             )
+            expected = f"{kind} ({refused})"
             raise InputError(path, found=f"{column!r}, {values.type}", expected=expected, hint=hint) from None
 
     def _fitted(
