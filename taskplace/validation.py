@@ -126,10 +126,10 @@ def one_of(value: Any, path: str, known: Sequence[str]) -> str:
     Traceback (most recent call last):
     taskplace.errors.InputError: KafkaSink.value_format: found 'jsn', expected one of json, raw; did you mean 'json'?
     """
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         expected = f"one of {', '.join(known)}"
         raise InputError(path, found=value, expected=expected, hint=nearest(value, known))
-    return str(value)
+    return value
 
 
 def boolean(value: Any, path: str) -> bool:

@@ -1,12 +1,8 @@
-"""The examples of groups run as their pages say, and the thread runner under them does what it says."""
+"""The thread runner under the examples of groups does what it says."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -17,36 +13,9 @@ from taskplace.groups.member import Assigned, Failed, MemberSettings, Revoked
 from taskplace.groups.messages import GroupFailed, Mode, StaleGeneration
 from taskplace.groups.metadata import Topics
 
-ROOT = Path(__file__).resolve().parents[2]
 QUICK = CoordinatorSettings(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100)
 # Long sessions: nobody is to expire because the machine is busy.
 MEMBER = MemberSettings(session_timeout_ms=30_000, heartbeat_interval_ms=30, max_poll_interval_ms=30_000)
-
-
-def run(module: str) -> list[str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{module}"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=env,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    return done.stdout.splitlines()
-
-
-def test_a_single_writer_is_elected_and_replaced() -> None:
-    lines = run("single_writer")
-    assert "a late write of the first one is refused: UNKNOWN_MEMBER_ID" in lines
-    assert lines[-1] == "one writer at a time"
-
-
-def test_a_pool_of_workers_shares_the_jobs_of_a_dead_one() -> None:
-    lines = run("worker_pool")
-    assert lines[-1] == "only the jobs of the dead worker have moved"
-    assert sum(line.startswith("worker ") and ":" in line for line in lines) == 6
 
 
 @pytest.mark.parametrize("mode", Mode)

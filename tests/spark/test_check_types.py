@@ -158,7 +158,7 @@ def joined(**options):
         ({"order_by": ["list"]}, r"TableJoin\('j'\)\.order_by\.list: found 'list<.*can be compared"),
         (
             {"order_by": ["seen"], "columns": {"seen": "date"}},
-            r"TableJoin\('j'\)\.order_by\.seen: found 'timestamp.*, kept as date32.*; keep it as timestamp",
+            r"TableJoin\('j'\)\.order_by\.seen: found 'timestamp.*, kept as date32.*expected timestamp",
         ),
         ({"columns": {"list": "string"}}, r"TableJoin\('j'\)\.columns\.list: found 'list<"),
         ({"columns": {"seen": "long"}}, r"TableJoin\('j'\)\.columns\.seen: found 'timestamp"),

@@ -179,7 +179,7 @@ def test_a_key_column_under_the_name_of_another_one_is_refused(steps):
     for number, names in enumerate(steps):
         stream = stream.process(as_function(**names), name=f"step-{number}")
     name = f"step-{len(steps) - 1}"
-    with pytest.raises(TopologyError, match=rf"^node '{name}': .*two columns cannot have one name") as caught:
+    with pytest.raises(TopologyError, match=rf"^node '{name}': .*give each a name of its own") as caught:
         infer(stream.topology.build())
     assert caught.value.node == name
 

@@ -79,6 +79,6 @@ def test_times_without_a_zone_are_spark_s_in_utc_and_refused_elsewhere(zoned):
         else:  # a window without a zone, where this has an instant
             assert dict(starts.dtypes) == {"start": "timestamp_ntz"}
         with pytest.raises(
-            InputError, match=r"node 'p', window\.column: found .*not UTC.*cast the column to a timestamp"
+            InputError, match=r"node 'p', window\.column: found .*not UTC.*cast it to a timestamp"
         ):
             unite(topo.build(), {"in": rows})

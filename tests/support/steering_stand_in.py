@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
-from taskplace.spark.steering.application import SteeredQueries
+from taskplace.spark.steering.application import PublishedTasks, SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.layout import QueryLayout, SparkSettings, StateOperator
 from taskplace.spark.steering.measurements import MeasuredCosts
@@ -86,6 +86,14 @@ def steering_of(spark: Spark, per_batch: int = 1) -> Steering:
 def polled(steering: Steering, times: int = POLLS) -> int:
     """Poll as the thread does. Return the number of rounds."""
     return sum(steering._turn() for _ in range(times))
+
+
+def publish(steered: SteeredQueries, query: str, places, weights=(), *, alive=(), **more) -> None:
+    """Publish the tasks of a query that has run a batch and has planned since the last drain."""
+    tasks = PublishedTasks(
+        places, dict(weights), ran=frozenset(), drains_version=steered.drains_version, **more
+    )
+    steered.publish(query, tasks, alive)
 
 
 def failing(times: int, really):

@@ -161,14 +161,8 @@ def start_of(history: History, wrong: Mapping[Part, str]) -> int | None:
     starts = [s.version for s in history.snapshots if _of_snapshot(s) not in wrong]
     if is_whole(history):
         starts.append(-1)
-    return max(
-        (
-            start
-            for start in starts
-            if all(_of_change(c) not in wrong for c in history.changes if c.version > start and c.file)
-        ),
-        default=None,
-    )
+    broken = max((c.version for c in history.changes if c.file and _of_change(c) in wrong), default=-1)
+    return max((start for start in starts if start >= broken), default=None)
 
 
 def _versions(history: History) -> dict[Part, int]:

@@ -118,9 +118,8 @@ class Sealed:
 def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:
     """Write a new file; with `sync` it survives a crash of the host. Makes its directory if it is missing."""
     directories = _write(path, data, sync, mode)
-    if sync:
-        for directory in directories:
-            sync_directory(directory)
+    for directory in directories if sync else ():
+        sync_directory(directory)
 
 
 class Unsynced:
@@ -341,8 +340,7 @@ def in_order(entries: Mapping[bytes, bytes | None]) -> Columns:
 
 def encode_changes(changes: Changes, metadata: dict[str, str], compression: str | None = "lz4") -> pa.Buffer:
     """Return the bytes of a file that holds `changes`, sorted by store and key."""
-    columns = {store: in_order(entries) for store, entries in changes.items()}
-    return encode_columns(columns, metadata, compression)
+    return encode_columns({store: in_order(of) for store, of in changes.items()}, metadata, compression)
 
 
 def encode_columns(
@@ -452,11 +450,8 @@ def pieces(
         more = len(key) + (len(value) if value else 0)
         if size + more > most:
             if (longest := max(len(key), len(value or b""))) > LARGEST:
-                raise InputError(
-                    f"stores.{store}",
-                    found=f"a key or value of {longest} bytes",
-                    expected=f"at most {LARGEST} bytes",
-                )
+                found, expected = f"a key or value of {longest} bytes", f"at most {LARGEST} bytes"
+                raise InputError(f"stores.{store}", found=found, expected=expected)
             if piece:
                 yield piece
                 piece, size = [], 0
@@ -476,9 +471,8 @@ def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> p
 
 def _record_batch(store: int, keys: Sequence[bytes], values: Sequence[bytes | None]) -> pa.RecordBatch:
     stores = pa.array(np.full(len(keys), store, np.uint8))
-    return pa.record_batch(
-        [stores, pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RECORD
-    )
+    columns = [stores, pa.array(keys, pa.binary()), pa.array(values, pa.binary())]
+    return pa.record_batch(columns, schema=RECORD)
 
 
 class RecordFile:

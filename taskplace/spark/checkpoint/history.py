@@ -95,12 +95,11 @@ def without(history: History, damaged: Change | Snapshot) -> History | None:
     if isinstance(damaged, Snapshot):
         around = History(history.changes, tuple(s for s in history.snapshots if s != damaged))
     else:
+        first, end = damaged.version, history.end
         covering = tuple(
-            s
-            for s in history.snapshots
-            if damaged.version <= s.version < history.end.version or s.position == history.end
+            s for s in history.snapshots if first <= s.version < end.version or s.position == end
         )
-        oldest = min((s.version for s in covering), default=history.end.version)
+        oldest = min((s.version for s in covering), default=end.version)
         around = History(tuple(c for c in history.changes if c.version > oldest), covering)
     return around if around.end == history.end else None
 

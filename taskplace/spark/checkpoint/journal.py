@@ -30,11 +30,7 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.checkpoint.compaction import compacted, wasteful
 from taskplace.spark.checkpoint.files import create_exclusively, lasting_directory, sync_directory
-from taskplace.spark.checkpoint.history import (
-    continued,
-    first_needed,
-    kept_snapshots,
-)
+from taskplace.spark.checkpoint.history import continued, first_needed, kept_snapshots
 from taskplace.spark.checkpoint.manifests import (
     DIGITS,
     numbered,
@@ -74,16 +70,15 @@ BATCHES_KEPT = 2
 FULL_EVERY = 50
 #: The declaration of a journal without `declare`.
 UNDECLARED = Declaration("", {}, {}, {})
+ORIGINAL = "use the original value, or start a new checkpoint"
 
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
     """Refuse a driver whose identity, `own`, differs from the one that the checkpoint has, `kept`."""
     for name, wanted in own.items():
         if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
-            raise CheckpointError(
-                f"{root}: the checkpoint was created with {name} = {kept[name]!r}, found {shown(wanted)}; "
-                "use the original value, or start a new checkpoint"
-            )
+            found = f"was created with {name} = {kept[name]!r}, found {shown(wanted)}"
+            raise CheckpointError(f"{root}: the checkpoint {found}; {ORIGINAL}")
 
 
 def with_keys(
@@ -103,9 +98,8 @@ def with_keys(
             UNTYPED not in (before, now) and before != now for before, now in zip(known, given, strict=True)
         ):
             raise CheckpointError(
-                f"{root}: the key of topic {topic!r} had the types {', '.join(types[topic])}, "
-                f"found {', '.join(given)}; another type assigns keys to other partitions: cast the key, or start a "
-                "new checkpoint"
+                f"{root}: the key of topic {topic!r} had the types {', '.join(types[topic])}, found "
+                f"{', '.join(given)}, which assign keys to other partitions; cast the key, or start a new checkpoint"
             )
         known = [now if before == UNTYPED else before for before, now in zip(known, given, strict=True)]
         if set(known) != {UNTYPED}:
@@ -138,9 +132,9 @@ class Epochs:
         try:
             return read_declaration(self.folder.parent, number)
         except FileNotFoundError:
+            why = f"it describes the topology of driver {number}, which committed the last batch"
             raise CheckpointError(
-                f"{path}: the file is missing; it describes the topology of driver {number}, which committed the last "
-                "batch: restore the file, or start a new checkpoint"
+                f"{path}: the file is missing; {why}: restore it, or start a new checkpoint"
             ) from None
         except ValueError as error:
             raise damaged(path, "declaration", error) from None
@@ -194,9 +188,8 @@ class Manifests:
             if number != expected:
                 if found != numbers(self._root):
                     raise FileNotFoundError(number)
-                raise CheckpointError(
-                    f"{path_of(self._root, number)}: the manifest of batch {expected} is missing"
-                )
+                path = path_of(self._root, number)
+                raise CheckpointError(f"{path}: the manifest of batch {expected} is missing")
         return [*(self._read(number) for number in needed[:-1]), last]
 
     def _read(self, batch: int) -> Manifest:
@@ -219,14 +212,12 @@ class Manifests:
                 # An error of the disk hid the success of the first try, and may have prevented its sync.
                 sync_directory(self.folder)
             elif tried:
-                raise CheckpointError(
-                    f"{path}: this driver committed the batch, but a disk error hid the result; "
-                    "restart the application, it continues after this batch"
-                ) from None
+                said = "this driver committed the batch, but a disk error hid the result; start the application again"
+                raise CheckpointError(f"{path}: {said}") from None
             else:
+                hint = "if no other driver runs, start the application again: it continues after this batch"
                 raise Fenced(
-                    f"{path}: another driver has committed this batch; this driver stops. If no other driver runs, "
-                    "start the application again: it continues after this batch"
+                    f"{path}: another driver has committed this batch; this driver stops; {hint}"
                 ) from None
         if self._epochs.newest() != manifest.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
@@ -369,10 +360,9 @@ class Journal:
         if value is None:
             return
         if (bound := self.identity.get(name)) is not None and bound != value:
-            raise CheckpointError(
-                f"{self.root}: the checkpoint belongs to {name} {bound!r}, found {shown(value)}; Spark's checkpoint "
-                "and this one belong together: keep both, or start a new checkpoint for both"
-            )
+            found = f"the checkpoint belongs to {name} {bound!r}, found {shown(value)}"
+            remedy = "it belongs to Spark's checkpoint: keep both, or start a new checkpoint for both"
+            raise CheckpointError(f"{self.root}: {found}; {remedy}")
         self.identity[name] = value
 
     def bind_splits(self, topics: Iterable[str], by_column: Collection[str]) -> None:
@@ -386,10 +376,8 @@ class Journal:
         for topic in topics:
             was, now = topic in before, topic in by_column
             if topic in known and was != now:
-                raise CheckpointError(
-                    f"{self.root}: the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}; it "
-                    "assigns keys to other partitions: go back to the original, or start a new checkpoint"
-                )
+                found = f"the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}"
+                raise CheckpointError(f"{self.root}: {found}; {ORIGINAL}")
         self._splits = (tuple(topics), tuple(by_column))
         if bound := sorted(before | set(by_column)):
             self.identity["by_column"] = bound
@@ -418,10 +406,8 @@ class Journal:
     def check_epoch(self) -> None:
         """Raise `Fenced` if a newer driver has taken over the checkpoint. It saves work; only the manifest decides."""
         if (newest := self._epochs.newest()) != self.epoch:
-            taken = (
-                f"driver {newest} has taken over this checkpoint from driver {self.epoch}; this driver stops"
-            )
-            raise Fenced(f"{self.root}: {taken}")
+            taken = f"driver {newest} has taken over this checkpoint from driver {self.epoch}"
+            raise Fenced(f"{self.root}: {taken}; this driver stops")
 
     def commit(
         self,
@@ -432,13 +418,9 @@ class Journal:
         assignment: Mapping[str, Any],
         *,
         event_times: Mapping[str, int] = MappingProxyType({}),
-        rows: int = 0,
-        watermark: int | None = None,
-        expired: Mapping[str, int | None] = MappingProxyType({}),
-        held: Mapping[TaskId, Mapping[str, int | None]] = MappingProxyType({}),
-        offsets: tuple[str, ...] | None = None,
+        **more: Any,
     ) -> Manifest:
-        """Publish the manifest of `batch`: the commit point.
+        """Publish the manifest of `batch`: the commit point. `more`: further fields of it.
 
         Errors: `Fenced` if a newer driver has taken over the checkpoint, or has committed this batch.
         """
@@ -460,12 +442,8 @@ class Journal:
             histories=after if full is not self._full else None,
             event_times=self.event_times_with(event_times),
             needs=max(0, min(first_needed(after, full, batch), batch - 1)),
-            rows=rows,
-            watermark=watermark,
-            expired=dict(expired),
-            held=dict(held),
             nonce=self._nonce,
-            offsets=offsets,
+            **more,
         )
         faults.point("batch.checked")
         self.manifests.publish(manifest)

@@ -115,19 +115,16 @@ def unneeded(
     A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
     passed it. A segment is kept until all its batches are committed, because attempts may still write to it.
     """
-    needed = {file for history in histories.values() for file in files_of(history)}
+    followed = (history for one in following for history in one.follow.values())
+    needed = {file for history in (*histories.values(), *followed) for file in files_of(history)}
     needed.update(snapshot.file for snapshot in new.values())
-    needed.update(file for one in following for history in one.follow.values() for file in files_of(history))
-    # By task: the versions of the snapshots that follow jobs make, with which their names begin.
-    made: dict[TaskId, set[int]] = {}
-    for request in following:
-        for task, history in request.snapshot.items():
-            made.setdefault(task, set()).add(history.end.version)
+    # The snapshots that follow jobs make: their names begin with the version.
+    made = {(task, history.end.version) for one in following for task, history in one.snapshot.items()}
     paths = set()
     for task, history in histories.items():
         for name in there["snapshots"].below.get(str(task), ()):
             version = _version(name) if name.endswith(".arrow") else None
-            if version is None or version > history.end.version or version in made.get(task, ()):
+            if version is None or version > history.end.version or (task, version) in made:
                 continue
             if (file := f"snapshots/{task}/{name}") not in needed:
                 paths.add(root / file)
@@ -165,16 +162,9 @@ def abandoned(root: Path, epoch: int, snapshots: Listing) -> Iterator[Path]:
         for name in names
         if name.endswith(".tmp")
     )
-    staging = (
-        ".status.json.*",
-        ".waiting.json.*",
-        *(f"{folder}/.*" for folder in ("manifests", "epochs", "requests", "answers")),
-    )
-    for path in itertools.chain(
-        unfinished,
-        *(root.glob(pattern) for pattern in staging),
-        (path for path in root.glob("reads/*") if path.name != str(epoch)),
-    ):
+    staging = [".status.json.*", ".waiting.json.*", "manifests/.*", "epochs/.*", "requests/.*", "answers/.*"]
+    reads = (path for path in root.glob("reads/*") if path.name != str(epoch))
+    for path in itertools.chain(unfinished, *map(root.glob, staging), reads):
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 yield path

@@ -46,36 +46,28 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> int:
     query, upcoming = _query_id(root), _upcoming(root)
     after = journal.newest_batch()
     keep = "both must come from the same run: restore the missing part, or start a new checkpoint in another directory"
+    state, spark = root / "manifests", root / SPARK_CHECKPOINT
     if after < 0:
         if upcoming > 0:
-            raise CheckpointError(
-                f"{root}: found Spark's checkpoint ({root / SPARK_CHECKPOINT}) at batch {upcoming}, but no committed "
-                f"batch of the placed state ({root / 'manifests'}); {keep}"
-            )
+            found = f"Spark's checkpoint ({spark}) at batch {upcoming}, but no committed batch of the placed state"
+            raise CheckpointError(f"{root}: found {found} ({state}); {keep}")
         return upcoming
     bound = journal.identity.get("query")
-    metadata = root / SPARK_CHECKPOINT / METADATA
+    metadata = spark / METADATA
     if query is None and upcoming > 0 and bound is not None:
-        restored = json.dumps({"id": bound})
+        command = f"echo {shlex.quote(json.dumps({'id': bound}))} > {shlex.quote(str(metadata))}"
         raise CheckpointError(
-            f"{metadata}: is lost, so that Spark would begin a query of another id; write it again: "
-            f"echo {shlex.quote(restored)} > {shlex.quote(str(metadata))}"
+            f"{metadata}: is lost, so that Spark would begin a query of another id; write it again: {command}"
         )
     if query is None:
-        raise CheckpointError(
-            f"{root}: found placed state up to batch {after} ({root / 'manifests'}), but no Spark checkpoint "
-            f"({root / SPARK_CHECKPOINT}); {keep}"
-        )
+        found = f"found placed state up to batch {after} ({state}), but no Spark checkpoint ({spark})"
+        raise CheckpointError(f"{root}: {found}; {keep}")
     if bound is not None and bound != query:
-        raise CheckpointError(
-            f"{root}: the placed state belongs to Spark's query {bound!r}, found the checkpoint of query {query!r} "
-            f"({root / SPARK_CHECKPOINT}); {keep}"
-        )
+        found = f"found the checkpoint of query {query!r} ({spark})"
+        raise CheckpointError(f"{root}: the placed state belongs to Spark's query {bound!r}, {found}; {keep}")
     if not before <= upcoming <= after + 1:
-        raise CheckpointError(
-            f"{root}: Spark's checkpoint ({root / SPARK_CHECKPOINT}) is at batch {upcoming}, the placed state at "
-            f"batch {after}; {keep}"
-        )
+        found = f"Spark's checkpoint ({spark}) is at batch {upcoming}, the placed state at batch {after}"
+        raise CheckpointError(f"{root}: {found}; {keep}")
     return upcoming
 
 
@@ -119,9 +111,5 @@ def _query_id(root: Path) -> str | None:
 
 def _upcoming(root: Path) -> int:
     """Return the batch that Spark will run next: the last planned batch, or the next one if that batch has ended."""
-    planned, ended = (_newest(root / SPARK_CHECKPOINT / log) for log in (OFFSETS, COMMITS))
-    return max(planned, ended + 1, 0)
-
-
-def _newest(log: Path) -> int:
-    return max(numbered(log), default=-1)
+    planned, ended = (numbered(root / SPARK_CHECKPOINT / log)[-1:] for log in (OFFSETS, COMMITS))
+    return max([0, *planned, *(batch + 1 for batch in ended)])

@@ -97,15 +97,10 @@ def _check_options(node: Node) -> None:
     read = _READ_OF.get(node.kind, EVENT_TIME_OPTIONS)
     for name, value in node.options.items():
         if name not in read:
-            raise InputError(
-                f"nodes.{node.name}.{name}",
-                found=value,
-                expected=f"only the options {' and '.join(read)}"
-                if read
-                else f"no option: a {node.kind} has none",
-                hint=nearest(name, read)
-                or ("" if node.kind in _READ_OF else "pass other options to the processor itself"),
-            )
+            known = f"only the options {' and '.join(read)}" if read else f"no option: a {node.kind} has none"
+            hint = "" if node.kind in _READ_OF else "pass other options to the processor itself"
+            path = f"nodes.{node.name}.{name}"
+            raise InputError(path, found=value, expected=known, hint=nearest(name, read) or hint)
 
 
 def _check_processor(node: Node) -> None:

@@ -25,8 +25,7 @@ Errors: `InputError` and `TopologyError` with the node, what was found, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -144,9 +143,8 @@ class _Walk:
                 _check_sink(node, facts := inputs[0], self.sinks.get(node.name))
             case _:
                 facts = self._processed(node, inputs, stores)
-        self.facts[node.name] = (
-            facts if node.kind in ("processor", "join") else replace(facts, states={}, lag=0)
-        )
+        own = node.kind in ("processor", "join")
+        self.facts[node.name] = facts if own else replace(facts, states={}, lag=0)
 
     def _source(self, node: Node) -> Facts:
         topic = node.topic or ""
@@ -156,7 +154,8 @@ class _Walk:
         facts = Facts(columns=self.columns.get(topic), changes=None, routes=routes)
         if (column := self.event_times.get(topic)) is None:
             return replace(facts, times=Times(every=bool(self.event_times)))
-        self._check_time(f"sources.{topic}.event_time", facts, column)
+        facts.require(column, path := f"sources.{topic}.event_time", time=True)
+        self._check_zone(path, facts, column)
         return replace(facts, times=Times({column: 0}))
 
     def _processed(self, node: Node, inputs: _Inputs, stores: Mapping[str, StoreSchema]) -> Facts:
@@ -178,12 +177,17 @@ class _Walk:
         processor: Any = node.processor
         if not callable(getattr(processor, "infer", None)):
             return Facts()
-        inherited, path = overrides_process(processor, "infer"), f"nodes.{node.name}.processor.infer"
-        given = tuple(
-            replace(facts, columns=None if inherited else facts.columns, states={}, lag=0) for facts in inputs
-        )
-        with _at(node):
+        inherited, path = _overrides_process(processor), f"nodes.{node.name}.processor.infer"
+        given = tuple(replace(facts, states={}, lag=0) for facts in inputs)
+        if inherited:
+            given = tuple(replace(facts, columns=None) for facts in given)
+        try:
             answer = processor.infer(given)
+        except TopologyError as error:
+            raise TopologyError(f"node {node.name!r}: {error}", node=node.name) from None
+        except InputError as error:
+            where = f"node {node.name!r}, {error.path}"
+            raise InputError(where, found=error.found, expected=error.expected, hint=error.hint) from None
         if not isinstance(answer, Facts):
             raise InputError(path, found=answer, expected="an object of Facts")
         if unknown := [store for store in answer.states if store not in stores]:
@@ -198,10 +202,6 @@ class _Walk:
             changes = Changes(changes.origin or node.name)
         return replace(answer, columns=None, changes=changes)
 
-    def _check_time(self, path: str, rows: Facts, column: str) -> None:
-        rows.require(column, path, time=True)
-        self._check_zone(path, rows, column)
-
     def _check_zone(self, path: str, rows: Facts, column: str) -> None:
         """Refuse an event time without a zone if the session's zone is not UTC: Spark would assume the session's."""
         kind = (rows.columns or {}).get(column)
@@ -210,9 +210,8 @@ class _Walk:
             raise InputError(
                 path,
                 found=f"{column!r}, {text(kind)}, in a session whose time zone is not UTC",
-                expected="a timestamp column: taskplace reads a time without a zone as UTC, Spark as the session's "
-                "zone",
-                hint="cast the column to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
+                expected="a timestamp column: taskplace reads a time without a zone as UTC, Spark in the session's",
+                hint="cast it to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
             )
 
 
@@ -220,26 +219,10 @@ def _zoneless(kind: pa.DataType) -> bool:
     return bool(pa.types.is_date(kind) or (pa.types.is_timestamp(kind) and kind.tz is None))
 
 
-@contextmanager
-def _at(node: Node) -> Iterator[None]:
-    """Put the node's name before a processor's error."""
-    try:
-        yield
-    except TopologyError as error:
-        raise TopologyError(f"node {node.name!r}: {error}", node=node.name) from None
-    except InputError as error:
-        path = f"node {node.name!r}, {error.path}"
-        raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
-
-
-def overrides_process(processor: object, method: str) -> bool:
-    """Return whether a class overrides `process`, and inherits this method from a class above it."""
-    classes = type(processor).__mro__
-    says, runs = (
-        next((place for place, each in enumerate(classes) if name in vars(each)), None)
-        for name in (method, "process")
-    )
-    return says is not None and runs is not None and runs < says
+def _overrides_process(processor: object) -> bool:
+    """Return whether a class overrides `process`, and inherits `infer` from a class above it."""
+    own = [{"infer", "process"} & vars(each).keys() for each in type(processor).__mro__]
+    return next(filter(None, own), set()) == {"process"} and any("infer" in names for names in own)
 
 
 # ------------------------------------------------------------------------------------------- processors
@@ -270,19 +253,15 @@ def _times(node: Node, inputs: _Inputs, answer: Facts) -> Times:
         return times.declared(node.processor, node.options, together, node.name)
     kind = type(node.processor).__name__
     if given := sorted(set(EVENT_TIME_OPTIONS) & set(node.options)):
-        raise TopologyError(
-            f"node {node.name!r}: found the option {given[0]}, expected none: {kind} defines the event time of its "
-            "output; only PerKey, and custom processors that do not answer with `times`, declare it",
-            node=node.name,
-        )
+        what = f"expected none: {kind} defines the event time of its output"
+        raise TopologyError(f"node {node.name!r}: found the option {given[0]}, {what}", node=node.name)
     if answer.times.known or answer.times.lost is not None:
         return answer.times
-    return together.losing(
-        node.name,
-        f"whose output has no event time ({kind})",
+    remedy = (
         "put one into its key, add a max_ of one to its aggregates, or declare a column and its delay in a node "
-        "behind it: process(f, event_time='at', delay='0 s')",
+        "behind it: process(f, event_time='at', delay='0 s')"
     )
+    return together.losing(node.name, f"whose output has no event time ({kind})", remedy)
 
 
 def _lag(node: Node, inputs: _Inputs, time: TimeColumn | None, forgetting: Sequence[StoreSchema]) -> int:
@@ -294,26 +273,20 @@ def _lag(node: Node, inputs: _Inputs, time: TimeColumn | None, forgetting: Seque
     if not forgetting:
         return known.largest
     if known.lost is not None:
-        raise TopologyError(
-            f"node {node.name!r}: uses event time, but its input passes through {known.lost.node!r}, "
-            f"{known.lost.why}; {known.lost.remedy}",
-            node=node.name,
-        )
+        lost = f"{known.lost.node!r}, {known.lost.why}; {known.lost.remedy}"
+        text = f"node {node.name!r}: uses event time, but its input passes through {lost}"
+        raise TopologyError(text, node=node.name)
     coarser = max(map(_coarser, forgetting))
     if time is None or not time.strict:
         return known.largest + coarser
     lag = known.lag(time.column)
     if lag is None and known.known:
-        remedy = (
-            f"an event time of its input, one of {', '.join(sorted(known.lags))}; use that column, or declare "
-            f"{time.column!r} as the source's event_time"
-            if known.lags
-            else "a column of the stream, not of a table that it was joined with; declare the column and its delay "
-            "in a node behind the join: process(f, event_time='at', delay='1 day')"
-        )
-        raise TopologyError(
-            f"node {node.name!r}: found the time column {time.column!r}, expected {remedy}", node=node.name
-        )
+        expected = "a column of the stream, not of a table that it was joined with; declare the column and its delay "
+        expected += "in a node behind the join: process(f, event_time='at', delay='1 day')"
+        if known.lags:
+            expected = f"an event time of its input, one of {', '.join(sorted(known.lags))}"
+        what = f"found the time column {time.column!r}, expected {expected}"
+        raise TopologyError(f"node {node.name!r}: {what}", node=node.name)
     return (lag or 0) + coarser
 
 
@@ -357,9 +330,8 @@ def _check_hashed(node: Node, rows: Facts) -> None:
             if not pa.types.is_null(kind):
                 spark_hash([pa.nulls(1, kind)])
         except InputError as error:
-            raise InputError(
-                path, found=f"{column!r}, {text(kind)}", expected=error.expected, hint=error.hint
-            ) from None
+            found = f"{column!r}, {text(kind)}"
+            raise InputError(path, found=found, expected=error.expected, hint=error.hint) from None
 
 
 def _check_sink(node: Node, rows: Facts, kept: SinkSchema | None) -> None:
@@ -375,20 +347,14 @@ def _check_sink(node: Node, rows: Facts, kept: SinkSchema | None) -> None:
         names = [name for name, _ in schema.columns]
         if wrong := sorted(set(names) ^ set(types)):
             missing = wrong[0] not in types
-            raise InputError(
-                f"{path}.schema",
-                found=f"{'a' if missing else 'no'} column {wrong[0]!r}",
-                expected=f"the columns of the sink's input: {', '.join(sorted(types))}",
-                hint=nearest(wrong[0], sorted(set(types) - set(names))) if missing else "",
-            )
+            found = f"{'a' if missing else 'no'} column {wrong[0]!r}"
+            expected = f"the columns of the sink's input: {', '.join(sorted(types))}"
+            hint = nearest(wrong[0], sorted(set(types) - set(names))) if missing else ""
+            raise InputError(f"{path}.schema", found=found, expected=expected, hint=hint)
     target = targets.of(node.target)
     if taken := next((name for name in types if name.lower() in target.reserved), None):
-        raise InputError(
-            path,
-            found=f"a column {taken!r}, which the sink's target adds itself",
-            expected="another name",
-            hint="rename the column in a processor before the sink",
-        )
+        found = f"a column {taken!r}, which the sink's target adds itself"
+        raise InputError(path, found=found, expected="another name")
     try:
         row = fitted(rows.nulls(), node.name, schema or kept)
     except InputError as error:
@@ -407,16 +373,13 @@ def check_typed(sink: str, schema: pa.Schema) -> None:
     """
     for each in schema:
         if untyped(each.type) and not pa.types.is_null(each.type):
-            raise InputError(
-                f"sinks.{sink}.{each.name}",
-                found=text(each.type),
-                expected="a typed value in the sink's first batch",
-                hint=f"declare the type: sink({sink!r}, schema={{{each.name!r}: ..., ...}})",
-            )
+            expected = "a typed value in the sink's first batch"
+            hint = f"declare the type: sink({sink!r}, schema={{{each.name!r}: ..., ...}})"
+            raise InputError(f"sinks.{sink}.{each.name}", found=text(each.type), expected=expected, hint=hint)
     if all(pa.types.is_null(kind) for kind in schema.types):
-        raise InputError(
-            f"sinks.{sink}",
-            found=f"only nulls without a type in {schema.names}",
-            expected="at least one column with a type in the sink's first batch",
-            hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
+        found, expected = (
+            f"only nulls without a type in {schema.names}",
+            "a column with a type in the first batch",
         )
+        hint = f"declare the schema: sink({sink!r}, schema={{...}})"
+        raise InputError(f"sinks.{sink}", found=found, expected=expected, hint=hint)

@@ -109,11 +109,11 @@ def _check_columns(node: Node, store: str, by: Sequence[str], facts: FactsOf) ->
             remedy += (
                 f"; or, if {route.unsure!r} only renames the columns, declare that with `passes_keys_on`"
             )
+        key, add = "`by`" if own else f"the key of store {store!r}", ", ".join(map(repr, lacking))
         raise TopologyError(
             f"node {node.name!r}: keeps state by ({', '.join(by)}), but its input {parent!r} is partitioned by "
             f"({', '.join(route.columns)}), so rows of one key reach several tasks; repartition the input by "
-            f"({', '.join(by)}), or add {', '.join(map(repr, lacking))} to "
-            f"{'`by`' if own else f'the key of store {store!r}'}{remedy}",
+            f"({', '.join(by)}), or add {add} to {key}{remedy}",
             node=node.name,
         )
 
@@ -284,19 +284,26 @@ def _arrow_type(kind: str) -> pa.DataType:
     return pa.null()
 
 
+def differ(now: Sequence[str], before: Sequence[str]) -> bool:
+    """Return whether two keys have other types. A column with only nulls so far has no type, and fits any.
+
+    >>> differ(["int64"], ["int64", "date32[day]"]), differ([UNTYPED], ["int64"])
+    (True, False)
+    """
+    return len(now) != len(before) or any(
+        len({*pair} - {UNTYPED}) > 1 for pair in zip(now, before, strict=True)
+    )
+
+
 def check_group(types: Mapping[str, Sequence[str]], path: str = "") -> None:
     """Refuse different types of one group. `types`: by topic, as which its key is hashed. `path`: for the error.
 
     >>> check_group({"a": ["int64"], "b": ["int32"]})
     Traceback (most recent call last):
     taskplace.errors.InputError: topics a, b: found 'co-partitioned keys of different types (a: int64; \
-b: int32)', expected equal types; otherwise equal keys reach different tasks; cast the keys before the topics \
-are partitioned
+b: int32)', expected equal types, or equal keys reach different tasks: cast the keys before the topics are partitioned
     """
     if any(len(set(kinds) - {UNTYPED}) > 1 for kinds in zip(*types.values(), strict=True)):
-        raise InputError(
-            path or f"topics {', '.join(types)}",
-            found=f"co-partitioned keys of different types ({listed(types)})",
-            expected="equal types; otherwise equal keys reach different tasks",
-            hint="cast the keys before the topics are partitioned",
-        )
+        found = f"co-partitioned keys of different types ({listed(types)})"
+        expected = "equal types, or equal keys reach different tasks: cast the keys before the topics are partitioned"
+        raise InputError(path or f"topics {', '.join(types)}", found=found, expected=expected)

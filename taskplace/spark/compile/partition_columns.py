@@ -84,19 +84,13 @@ def partitioned_topics(built: BuiltTopology) -> dict[str, PartitionedTopic]:
         key, options, reader = sources[topic]
         path, key_bytes = f"sources.{topic}", options.key_bytes
         if options.check_keys and key_bytes is None and reader is None:
-            raise InputError(
-                f"{path}.check_keys",
-                found=True,
-                expected="key_bytes beside it, the column with the serialized key",
-                hint="include Kafka's column `key` in the rows, and name it as key_bytes",
-            )
-        checked = options.check_keys is not False
+            expected = "key_bytes beside it: a column of the rows with Kafka's `key`"
+            raise InputError(f"{path}.check_keys", found=True, expected=expected)
+        checked, partitioner = options.check_keys is not False, options.key_partitioner or DEFAULT_PARTITIONER
         made[topic] = PartitionedTopic(
             topic=topic,
             partitions=built.partitions[topic] or 0,
-            partitioner=known_partitioner(
-                options.key_partitioner or DEFAULT_PARTITIONER, f"{path}.key_partitioner"
-            ),
+            partitioner=known_partitioner(partitioner, f"{path}.key_partitioner"),
             key_bytes=key_bytes if checked and key_bytes else "",
             checks_records=checked and not key_bytes and bool(key) and reader is not None,
             key=key if checked else (),
@@ -137,16 +131,10 @@ def row_schemas(built: BuiltTopology, given: Mapping[str, StructType]) -> dict[s
     own = readers(built)
     for topic in own:
         if topic in given and given[topic].names != RANGES.names:
-            raise InputError(
-                f"sources.{topic}",
-                found=f"a data frame with the columns {given[topic].names}",
-                expected=f"the ranges that its reader reads: {RANGES.names}",
-                hint="taskplace.spark.kafka.source.stream_of makes the data frame",
-            )
-    return {
-        topic: from_arrow_schema(own[topic].columns) if topic in own else schema
-        for topic, schema in given.items()
-    }
+            found = f"a data frame with the columns {given[topic].names}"
+            expected = f"the ranges {RANGES.names}, of taskplace.spark.kafka.source.stream_of"
+            raise InputError(f"sources.{topic}", found=found, expected=expected)
+    return {**given, **{topic: from_arrow_schema(own[topic].columns) for topic in given if topic in own}}
 
 
 def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) -> None:
@@ -156,15 +144,13 @@ def check_owned(owned: Sequence[Owned], topics: Mapping[str, PartitionedTopic]) 
     """
     for one in owned:
         if split := [topic for topic in one.topics if topic in topics]:
-            columns = ", ".join(name for name, _ in one.columns)
+            by, node = f"({', '.join(name for name, _ in one.columns)})", one.changed_by
             raise InputError(
                 f"node {one.node!r}",
-                found=f"state by ({columns}) behind {one.changed_by!r}, which may have changed these columns, and rows "
-                f"of {split[0]!r} that are split by a partition column",
-                expected="nodes that declare that they pass the columns on, because a task cannot compute the "
-                "partition of a key",
-                hint=f"declare that {one.changed_by!r} passes them on (`passes_keys_on`, or `routes` in `infer`), or "
-                f"repartition the rows by ({columns}) before {one.node!r}",
+                found=f"state by {by} behind {node!r}, which may have changed these columns, and rows of {split[0]!r} "
+                "that are split by a partition column, which a task cannot compute",
+                expected=f"that {node!r} passes them on (`passes_keys_on`, or `routes` in `infer`)",
+                hint=f"declare that, or repartition the rows by {by} before {one.node!r}",
             )
 
 
@@ -216,16 +202,11 @@ def check_alike(
             continue
         listed = ", ".join(f"{topic} by {way}" for topic, way in ways.items())
         by_column = [topic for topic in group if topic in topics]
-        hint = f"repartition the rows of {', '.join(by_column)} by the key"
-        if len(by_column) == len(group):
-            hint += ", or produce them with one partitioner"
-        elif set(group) <= {*external_sources(built)}:
-            hint += ", or give all of them a partition_column"
         raise InputError(
             f"sources {', '.join(group)}",
             found=f"topics whose keys have to meet, but which are split in different ways: {listed}",
             expected="one way for all of them; otherwise equal keys reach different tasks",
-            hint=hint,
+            hint=f"repartition the rows of {', '.join(by_column)} by the key",
         )
 
 
@@ -234,8 +215,7 @@ def _refused(topic: str, column: str, partitions: int, found: int | None) -> Inp
         f"sources.{topic}.partition_column",
         found=found,
         expected=f"a partition of 0 to {partitions - 1} in the column {column!r}",
-        hint=f"the topology declares partitions={partitions} for this source; if the topic got more, start a new "
-        "checkpoint with their number, or repartition the rows by their key instead of using partition_column",
+        hint="if the topic got more partitions, start a new checkpoint, or repartition the rows by their key instead",
     )
 
 

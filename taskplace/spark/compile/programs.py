@@ -49,20 +49,14 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     made = tuple(_program(sub, built, facts, tags, times, split) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
-        named_source = f"{next(iter(tags))!r}" if len(tags) == 1 else "..."
-        raise InputError(
-            f"stores.{forgetting[0]}.retention_ms",
-            found="a time to live, but no source with an event time",
-            expected="a source that declares one: "
-            f'topology.source({named_source}, event_time="at", delay="10 minutes")',
-        )
+        found = "a time to live, but no source with an event time"
+        expected = f'a source that declares one: topology.source({next(iter(tags))!r}, ..., event_time="at")'
+        raise InputError(f"stores.{forgetting[0]}.retention_ms", found=found, expected=expected)
     for program in made:
         if len(program.databases) > MAX_STORES:
-            raise InputError(
-                f"subtopology {program.subtopology}",
-                found=f"{len(program.databases)} stores (a store with a time to live counts twice)",
-                expected=f"at most {MAX_STORES}",
-            )
+            found = f"{len(program.databases)} stores (a store with a time to live counts twice)"
+            path = f"subtopology {program.subtopology}"
+            raise InputError(path, found=found, expected=f"at most {MAX_STORES}")
     return made
 
 
@@ -148,18 +142,16 @@ def _check_shared_stores(sub: Subtopology, facts: Mapping[str, Facts]) -> None:
         owners = [node for node in users if store.name in facts[node.name].states]
         for node in owners if len(users) > 1 else ():
             if facts[node.name].states[store.name].made:
-                raise InputError(
-                    f"stores.{store.name}",
-                    found=f"windows of node {node.name!r} in a store that {[n.name for n in users]} share",
-                    expected="a separate store for each node with windows",
-                )
+                found = f"windows of node {node.name!r} in a store that {[n.name for n in users]} share"
+                expected = "a separate store for each node with windows"
+                raise InputError(f"stores.{store.name}", found=found, expected=expected)
         if len(owners) > 1 and not all(store.name in node.named_stores for node in owners):
             what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in owners)
+            expected = (
+                f"a store for each node; or, to share it, name it at each of them: stores=[{store.name!r}]"
+            )
             raise InputError(
-                f"stores.{store.name}",
-                found=f"one store for the state of {what}",
-                expected="a separate processor and a separate store for each node",
-                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store.name!r}]",
+                f"stores.{store.name}", found=f"one store for the state of {what}", expected=expected
             )
 
 
@@ -177,9 +169,8 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed =
             "sources", found=sorted(sources), expected=f"a data frame for each of {sorted(tags)}"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(
-        built, row_schemas(built, schemas), next(iter(sources.values())).sparkSession.conf.get, fixed
-    )
+    conf = next(iter(sources.values())).sparkSession.conf.get
+    check_sources(built, row_schemas(built, schemas), conf, fixed)
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
@@ -238,10 +229,9 @@ def check_names(built: BuiltTopology) -> None:
     taken: dict[str, str] = {TAG: TAG, PARTITION: PARTITION}
     for topic in external_topics(built):
         if (other := taken.get(topic.lower())) is not None:
+            found = f"a topic with the same name as {other!r}, because Spark ignores case"
             raise InputError(
-                f"sources.{topic}.topic",
-                found=f"a topic with the same name as {other!r}, because Spark ignores case",
-                expected="a name that differs by more than case",
+                f"sources.{topic}.topic", found=found, expected="a name that differs by more than case"
             )
         taken[topic.lower()] = topic
 

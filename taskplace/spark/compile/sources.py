@@ -29,11 +29,10 @@ from pyspark.sql.types import StructField, StructType
 from taskplace.errors import InputError, listed
 from taskplace.spark.compile.forms import external_sources
 from taskplace.spark.compile.infer import infer, stores_of
-from taskplace.spark.compile.keys import alike, check_group, splits
+from taskplace.spark.compile.keys import alike, check_group, differ, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Columns, Facts
-from taskplace.spark.types import UNTYPED
 from taskplace.spark.versions import to_arrow_type
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits
@@ -86,11 +85,8 @@ def hashable(topic: str, schema: StructType) -> list[str]:
     columns = {field.name: field.dataType.simpleString() for field in schema}
     usable = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
     if not usable:
-        raise InputError(
-            f"sources.{topic}",
-            found=f"no key, and only columns that Spark cannot hash ({listed(columns)})",
-            expected="a key, or at least one column that Spark can hash, to distribute the rows",
-        )
+        found = f"no key, and only columns that Spark cannot hash ({listed(columns)})"
+        raise InputError(f"sources.{topic}", found=found, expected="a key, or a column that Spark can hash")
     return usable
 
 
@@ -114,12 +110,8 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
         if (conf(CASE) or "").lower() == "true":
             folded = names
         if alike := [name for name, each in zip(names, folded, strict=True) if folded.count(each) > 1]:
-            raise InputError(
-                f"sources.{topic}",
-                found=f"columns {' and '.join(map(repr, alike))}, which Spark treats as one name",
-                expected="column names that differ by more than case",
-                hint="rename or drop one of them in the source",
-            )
+            found = f"columns {' and '.join(map(repr, alike))}, which Spark treats as one name"
+            raise InputError(f"sources.{topic}", found=found, expected="names that differ by more than case")
 
 
 def _passed(topic: str, field: StructField) -> pa.DataType:
@@ -127,30 +119,21 @@ def _passed(topic: str, field: StructField) -> pa.DataType:
     try:
         return to_arrow_type(field.dataType)
     except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
-        raise InputError(
-            f"sources.{topic}",
-            found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
-            expected="types that Spark passes to Python",
-            hint="cast the column to another type in the source, such as string, or drop it",
-        ) from None
+        found = f"a column {field.name!r} of type {field.dataType.simpleString()}"
+        hint = "cast the column to another type in the source, such as string, or drop it"
+        expected = "types that Spark passes to Python"
+        raise InputError(f"sources.{topic}", found=found, expected=expected, hint=hint) from None
 
 
 def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
     if missing := sorted(set(key) - set(schema.names)):
-        raise InputError(
-            f"sources.{topic}",
-            found=f"no column {', '.join(map(repr, missing))}",
-            expected=f"the key columns, among {', '.join(schema.names)}",
-            hint=nearest(missing[0], schema.names),
-        )
+        found, hint = f"no column {', '.join(map(repr, missing))}", nearest(missing[0], schema.names)
+        expected = f"the key columns, among {', '.join(schema.names)}"
+        raise InputError(f"sources.{topic}", found=found, expected=expected, hint=hint)
     kinds = [schema[column].dataType.simpleString() for column in key]
     if any("collate" in kind for kind in kinds):
-        raise InputError(
-            f"sources.{topic}",
-            found=f"a key of {', '.join(kinds)}",
-            expected="key columns without a collation: keys are compared by their bytes",
-            hint="cast the column to a plain string",
-        )
+        expected = "key columns without a collation, because keys are compared by their bytes: cast to a plain string"
+        raise InputError(f"sources.{topic}", found=f"a key of {', '.join(kinds)}", expected=expected)
 
 
 def _check_keys(built: BuiltTopology, facts: Mapping[str, Facts]) -> None:
@@ -182,12 +165,7 @@ def _check_kept_keys(
         if node.kind != "repartition" or before is None or columns is None:
             continue
         now = [hashed_as(columns[column]) for column in node.key]
-        if len(now) != len(before) or any(
-            UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
-        ):
-            raise InputError(
-                f"node {node.name!r}, key",
-                found=f"a key of types {', '.join(now)}",
-                expected=f"{', '.join(before)}, as in the checkpoint: with other types, keys reach other tasks",
-                hint="cast the key before the repartition, or start a new checkpoint",
-            )
+        if differ(now, before):
+            expected = f"{', '.join(before)}, as in the checkpoint: with other types, keys reach other tasks"
+            hint = "cast the key before the repartition, or start a new checkpoint"
+            raise InputError(f"node {node.name!r}, key", found=", ".join(now), expected=expected, hint=hint)

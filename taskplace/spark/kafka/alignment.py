@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from taskplace.spark.worker.topic_reader import stream_offsets
 from topology import BuiltTopology
 
 
+@dataclass(kw_only=True)
 class Alignment:
     """Plans one topic beside the others.
 
@@ -46,26 +48,20 @@ class Alignment:
     - `log`: the directory of Spark's offsets
     - `clock`: monotonic, in seconds
 
-    Lifetime: one for each process that plans; it keeps since when it has been waiting.
+    Lifetime: one for each process that plans. `lasts`: by other topic, where a run ends that reads only what is there.
+    `waiting`: by topic without records, until when this one waits for it.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        topics: Mapping[str, KafkaRecords],
-        *,
-        tables: Mapping[str, Collection[str]],
-        targets: Mapping[str, Numbers],
-        timed: Collection[str],
-        idle_ms: int,
-        log: Path,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._topic, self._topics = topic, topics
-        self._tables, self._targets, self._timed = tables, targets, timed
-        self._idle_ms, self._log, self._clock = idle_ms, log, clock
-        self._lasts: dict[str, Numbers] = {}  # by other topic, where a run ends that reads only what is there
-        self._waiting: dict[str, float] = {}  # by topic without records: until when this one waits for it
+    topic: str
+    topics: Mapping[str, KafkaRecords]
+    tables: Mapping[str, Collection[str]]
+    targets: Mapping[str, Numbers]
+    timed: Collection[str]
+    idle_ms: int
+    log: Path
+    clock: Callable[[], float] = time.monotonic
+    lasts: dict[str, Numbers] = field(default_factory=dict, init=False)
+    waiting: dict[str, float] = field(default_factory=dict, init=False)
 
     def ends(self, start: Mapping[str, Any], own: Extent, *, last: bool) -> Mapping[int, int]:
         """Return where the batch ends that begins at `start`, an offset of the stream with the extent `own`.
@@ -73,36 +69,34 @@ class Alignment:
         `last`: whether the run reads only what is there (`availableNow`).
         Errors: `InputError` for brokers that do not answer.
         """
-        if not own.new and self._idle_ms <= 0:
+        if not own.new and self.idle_ms <= 0:
             return own.begins
-        peers = {topic: asked for topic, asked in self._topics.items() if topic != self._topic}
+        peers = {topic: asked for topic, asked in self.topics.items() if topic != self.topic}
         positions = self._positions(start) if peers else None
         others = {} if positions is None else {t: asked.extent(positions) for t, asked in peers.items()}
         if last:
-            self._lasts = self._lasts or {topic: _ends(asked) for topic, asked in peers.items()}
-            others = {topic: extent.until(self._lasts[topic]) for topic, extent in others.items()}
-        extents = {**others, self._topic: own}
+            self.lasts = self.lasts or {topic: _ends(asked) for topic, asked in peers.items()}
+            others = {topic: extent.until(self.lasts[topic]) for topic, extent in others.items()}
+        extents = {**others, self.topic: own}
         waits = self._waits(others) and not last
-        if not own.new or (
-            own.unread and any(_behind(extents[t], to) for t, to in self._targets.items() if t in extents)
-        ):
+        tables = [(extents[table], ends) for table, ends in self.targets.items() if table in extents]
+        behind = any(table.begins[p] < end for table, ends in tables for p, end in ends.items())
+        if not own.new or (own.unread and behind):
             return own.begins
-        if self._idle_ms < 0 or any(
-            self._topic in tables and topic in extents and extents[topic].unread
-            for topic, tables in self._tables.items()
-        ):
+        streams = [extents[t] for t, tables in self.tables.items() if self.topic in tables and t in extents]
+        if self.idle_ms < 0 or any(stream.unread for stream in streams):
             return own.capped
         return own.begins if waits else self._aligned(extents)
 
     def _positions(self, start: Mapping[str, Any]) -> dict[str, dict[int, int]] | None:
         """Return by topic id where the next batch begins; empty before the first one, None if it is not known."""
-        if not self._log.is_dir():
+        if not self.log.is_dir():
             return None  # this is not the query's checkpoint
-        batches = numbered(self._log)
+        batches = numbered(self.log)
         if not batches:
             return {}
         positions: dict[str, dict[int, int]] = {}
-        found = stream_offsets(self._log / str(batches[-1]))
+        found = stream_offsets(self.log / str(batches[-1]))
         for each in found:
             known = positions.setdefault(each.topic_id, {})
             known.update({p: max(at, known.get(p, at)) for p, at in each.offsets.items()})
@@ -111,27 +105,26 @@ class Alignment:
 
     def _waits(self, others: Mapping[str, Extent]) -> bool:
         """Return whether to wait for records of topics that have none: not for those that had none for long enough."""
-        now, empty = self._clock(), {topic for topic, extent in others.items() if not extent.new}
-        begun = {topic: self._waiting.get(topic, now + self._idle_ms / 1000) for topic in empty}
-        self._waiting = begun
-        return any(now < until for until in begun.values())
+        now, empty = self.clock(), [topic for topic, extent in others.items() if not extent.new]
+        self.waiting = {topic: self.waiting.get(topic, now + self.idle_ms / 1000) for topic in empty}
+        return any(now < until for until in self.waiting.values())
 
     def _aligned(self, extents: Mapping[str, Extent]) -> dict[int, int]:
-        own, capped = extents[self._topic], extents[self._topic].capped
+        own, capped = extents[self.topic], extents[self.topic].capped
         left = [
             (time_ms, topic, partition)
             for topic, extent in extents.items()
-            if topic == self._topic or not (extent.unread and self._tables.get(topic))
-            for partition, time_ms in self._topics[topic].times_at(_left(extent)).items()
+            if topic == self.topic or not (extent.unread and self.tables.get(topic))
+            for partition, time_ms in self.topics[topic].times_at(extent.left).items()
         ]
         if not left:
             return capped
         limit, *slowest = min(left)
-        later = self._topics[self._topic].later_than(limit, own.new)
-        least = self._topic in self._timed and not any(self._topic in each for each in self._tables.values())
+        later = self.topics[self.topic].later_than(limit, own.new)
+        least = self.topic in self.timed and not any(self.topic in each for each in self.tables.values())
         return {
             partition: end
-            if slowest == [self._topic, partition]
+            if slowest == [self.topic, partition]
             else max(
                 own.begins[partition] + (least and own.begins[partition] <= own.firsts[partition] < end),
                 min(end, later.get(partition, end)),
@@ -142,15 +135,6 @@ class Alignment:
 
 def _ends(topic: KafkaRecords) -> Numbers:
     return {int(partition): at for partition, at in topic.last()["offsets"].items()}
-
-
-def _behind(table: Extent, target: Numbers) -> bool:
-    return any(table.begins[partition] < end for partition, end in target.items())
-
-
-def _left(extent: Extent) -> dict[int, int]:
-    """Return where the partitions go on that have more than a batch takes."""
-    return {p: end for p, end in extent.capped.items() if end < extent.ends[p]}
 
 
 def alignment(
@@ -175,8 +159,8 @@ def alignment(
         return None
     first = tables.get(topic, ())
     return Alignment(
-        topic,
-        {name: records[name] for name in sorted(together)},
+        topic=topic,
+        topics={name: records[name] for name in sorted(together)},
         tables={name: before for name, before in tables.items() if name in together},
         targets={name: _ends(records[name]) for name in first},
         timed=timed & together,

@@ -78,7 +78,7 @@ def read_schema(given: object, path: str) -> Any:
     schema = json.loads(schema_text(given, path), object_hook=_known)
     for part in _parts(expand_schema(schema)):
         if isinstance(part, Mapping) and part["type"] == "array" and _takes_no_bytes(part["items"]):
-            expected = "items that take bytes: otherwise a few bytes are an array of any length"
+            expected = "items that take bytes, or a few bytes are an array of any length"
             raise InputError(path, found="an array whose items take no bytes", expected=expected)
     return schema
 
@@ -174,9 +174,8 @@ def reader_of(writer: str, reader: str) -> Callable[[bytes], Any]:
         fastavro.read.LOGICAL_READERS[f"{kind}-{_DECIMAL}"] = _decimal
     parsed, wanted = _parsed(writer), _parsed(reader)
     # fastavro's compiled reader follows a type that contains itself until the stack of the process is used up.
-    itself = any(
-        isinstance(part, str) and part not in (*_PLAIN, "null") for part in _parts(expand_schema(parsed))
-    )
+    names = [part for part in _parts(expand_schema(parsed)) if isinstance(part, str)]
+    itself = not {*names} <= {*_PLAIN, "null"}
     read = _read_py.schemaless_reader if itself else fastavro.schemaless_reader
     other = None if writer == reader else wanted
     typed = None if writer == reader else _typed(expand_schema(wanted))
@@ -269,8 +268,8 @@ def _arrow_type(schema: Any, path: str) -> pa.DataType:
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
-            found, expected = f"a union of {len(schema)} types", "one type, or one type and null"
-            raise InputError(path, found=found, expected=expected)
+            found = f"a union of {len(schema)} types"
+            raise InputError(path, found=found, expected="one type, or one type and null")
         return _arrow_type(others[0], path)
     if not isinstance(schema, dict):
         if schema not in _PLAIN:
@@ -286,9 +285,9 @@ def _arrow_type(schema: Any, path: str) -> pa.DataType:
             raise InputError(path, found=found, expected=f"at most {MOST_DIGITS}")
         return pa.decimal128(schema["precision"], schema.get("scale", 0))
     if kind == "record":
-        return pa.struct(
-            [(each["name"], _arrow_type(each["type"], f"{path}.{each['name']}")) for each in schema["fields"]]
-        )
+        names = [each["name"] for each in schema["fields"]]
+        kinds = [_arrow_type(each["type"], f"{path}.{each['name']}") for each in schema["fields"]]
+        return pa.struct(list(zip(names, kinds, strict=True)))
     if kind == "array":
         return pa.list_(_arrow_type(schema["items"], f"{path}.items"))
     if kind == "map":
@@ -378,12 +377,9 @@ class SchemaRegistry:
         return _clients[key]
 
     def _failed(self, error: Exception, expected: str) -> InputError:
-        return InputError(
-            f"schema registry {self._options.scrubbed(self._options.get('url', ''))}",
-            found=self._options.scrubbed(f"{type(error).__name__}: {error}"),
-            expected=expected,
-            hint=f"check `{self._path}`, and that the registry runs and lets this user in",
-        )
+        path = f"schema registry {self._options.scrubbed(self._options.get('url', ''))}"
+        found = self._options.scrubbed(f"{type(error).__name__}: {error}")
+        return InputError(path, found=found, expected=expected, hint=f"check `{self._path}`")
 
 
 def header(number: int) -> bytes:

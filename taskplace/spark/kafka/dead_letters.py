@@ -51,9 +51,9 @@ class GoodRecords:
     """
 
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
-        """Return the input's columns without that of dead letters; refuse one that is no struct of them."""
+        """Return the input's columns without that of dead letters."""
         (rows,) = inputs
-        _check_known(rows)
+        rows.require(DEAD_LETTER)
         others = None
         if rows.columns is not None:
             others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
@@ -78,8 +78,8 @@ class DeadLetters:
     """
 
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
-        """Return the columns of a dead letter; refuse a column of dead letters that is no struct of them."""
-        _check_known(inputs[0])
+        """Return the columns of a dead letter."""
+        inputs[0].require(DEAD_LETTER)
         return Facts(columns=DEAD_LETTERS)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
@@ -97,22 +97,9 @@ def _lacks_columns(rows: pa.Table) -> bool:
 
 def _letters(rows: pa.Table) -> pa.ChunkedArray:
     if DEAD_LETTER not in rows.column_names:
-        hint = "decode the source with bad_records='dead_letters', and put this processor directly behind it"
-        expected = f"a column {DEAD_LETTER!r}"
-        raise InputError("dead letters", found=rows.column_names, expected=expected, hint=hint)
-    _check(rows[DEAD_LETTER].type)
+        expected = f"the column {DEAD_LETTER!r} of a source with bad_records='dead_letters'"
+        raise InputError("dead letters", found=rows.column_names, expected=expected)
     return rows[DEAD_LETTER]
-
-
-def _check_known(rows: Facts) -> None:
-    rows.require(DEAD_LETTER)
-    if rows.columns is not None:
-        _check(rows.columns[DEAD_LETTER])
-
-
-def _check(kind: pa.DataType) -> None:
-    if not pa.types.is_null(kind) and (not pa.types.is_struct(kind) or kind.names != DEAD_LETTERS.names):
-        raise InputError(DEAD_LETTER, found=str(kind), expected=f"a struct of {DEAD_LETTERS.names}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +119,8 @@ class DeadLetterFormat(RecordFormat):
     def check_columns(self, sink: str, schema: pa.Schema) -> None:
         """Refuse columns that are not those of dead letters."""
         if set(schema.names) != set(DEAD_LETTERS.names):
-            path, expected = (
-                f"sinks.{sink}.target.dead_letters",
-                f"the columns of dead letters, {DEAD_LETTERS.names}",
-            )
-            raise InputError(path, found=schema.names, expected=expected)
+            path = f"sinks.{sink}.target.dead_letters"
+            raise InputError(path, found=schema.names, expected=f"the columns {DEAD_LETTERS.names}")
 
     def _chunk(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         self.check_columns(sink, rows.schema)

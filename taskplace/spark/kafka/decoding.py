@@ -175,8 +175,7 @@ class Decoder:
         """Return the names in rows of the record's columns, by their own names."""
         given = self.include
         if isinstance(given, str):
-            expected = "a list of columns, or new names by old ones"
-            raise InputError("Decoder.include", found=given, expected=expected)
+            raise InputError("Decoder.include", found=given, expected="a list, or new names by old ones")
         names = dict(given) if isinstance(given, Mapping) else {name: name for name in given}
         for of, name in names.items():
             one_of(of, f"Decoder.include.{of}", RECORD.names)
@@ -233,10 +232,10 @@ def _letters(records: pa.Table, faults: Mapping[int, str]) -> pa.Array:
 def _bad(records: pa.Table, faults: Mapping[int, str]) -> InputError:
     at, count = min(faults), len(faults)
     topic, partition, offset = (records[name][at].as_py() for name in ("topic", "partition", "offset"))
-    more = f" ({count} such records)" if count > 1 else ""
+    found = f"a record that cannot be decoded, {faults[at]}{f' ({count} such records)' if count > 1 else ''}"
+    expected = (
+        "a record in the formats of the decoder; or bad_records='dead_letters', to keep such records apart"
+    )
     return InputError(
-        f"topic {topic!r}, partition {partition}, offset {offset}",
-        found=f"a record that cannot be decoded, {faults[at]}{more}",
-        expected="a record in the formats of the decoder",
-        hint="bad_records='dead_letters' keeps such records apart, and the stream goes on",
+        f"topic {topic!r}, partition {partition}, offset {offset}", found=found, expected=expected
     )

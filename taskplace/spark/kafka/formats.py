@@ -148,8 +148,9 @@ class Avro:
         registry: str | Mapping[str, Any] | None = None,
     ) -> None:
         if not all(type(number) is int for number in writers):
-            expected = "schemas by their ids, which are integers"
-            raise InputError("Avro.writers", found=writers, expected=expected)
+            raise InputError(
+                "Avro.writers", found=writers, expected="schemas by their ids, which are integers"
+            )
         read = read_schema(schema, "Avro.schema")
         vars(self).update(
             columns=arrow_columns(read, column, "Avro.schema"),
@@ -263,12 +264,8 @@ def _rows(
         except (MemoryError, InputError):  # says nothing about the payload
             raise
         except Exception as error:  # whatever the bytes lead to; its message may show them
-            why = (
-                str(error)
-                if isinstance(error, Undecodable)
-                else f"not a datum of the schema ({type(error).__name__})"
-            )
-            faults[at] = f"{what}: {why}"
+            why = f"not a datum of the schema ({type(error).__name__})"
+            faults[at] = f"{what}: {error if isinstance(error, Undecodable) else why}"
             rows.append({})
     try:
         return table_of(rows, columns, what), faults
@@ -349,12 +346,8 @@ def _json_value(kind: pa.DataType, path: str) -> Any:
     for is_kind, python_type in _JSON_PLAIN:
         if is_kind(kind):
             return python_type
-    raise InputError(
-        path,
-        found=str(kind),
-        expected="a boolean, signed integer, float, decimal, string, binary, date or timestamp, a list, a struct, or "
-        "a map with string keys",
-    )
+    expected = "a boolean, signed integer, float, decimal, string, binary, date, timestamp, list, struct, or a map by "
+    raise InputError(path, found=str(kind), expected=f"{expected}strings")
 
 
 def _nullable(kind: pa.DataType) -> pa.DataType:

@@ -58,10 +58,8 @@ class TopicOffsets:
         """Return the topic. Errors: `InputError`, for a missing topic with the remedy."""
         found = self._answer(Admin.describe)
         for right in found.lacking(self._rights):
-            hint = f"allow `{right}` on the topic"
-            raise InputError(
-                f"topic {self._topic!r}", found=f"no right to {right}", expected=_READABLE, hint=hint
-            )
+            expected = f"{_READABLE}; allow `{right}` on the topic"
+            raise InputError(f"topic {self._topic!r}", found=f"no right to {right}", expected=expected)
         return found
 
     def starts(self, partitions: int) -> dict[int, int]:
@@ -98,12 +96,9 @@ _READABLE = "a topic that the cluster lets this client read"
 
 def deleted(topic: str) -> MissingTopic:
     """Return the error for a topic that a stream has read, and that is gone."""
-    return MissingTopic(
-        f"topic {topic!r}",
-        found="no such topic any more",
-        expected="the topic that the stream reads: it was deleted",
-        hint="restore it, or make it again and start with `changed_topics: go-on`",
-    )
+    expected = "the topic that the stream reads: it was deleted"
+    hint = "restore it, or make it again and start with `changed_topics: go-on`"
+    return MissingTopic(f"topic {topic!r}", found="no such topic any more", expected=expected, hint=hint)
 
 
 def refused(topic: str, error: KafkaError, clients: Clients, *, right: str) -> InputError:

@@ -49,8 +49,9 @@ class ClientOptions:
         """
         self.path = path if servers is None else f"{path}.options"
         if servers is not None and not (isinstance(servers, str) and servers.strip()):
-            expected = "brokers, like 'host:9092,other:9092'"
-            raise InputError(f"{path}.servers", found=servers, expected=expected)
+            raise InputError(
+                f"{path}.servers", found=servers, expected="brokers, like 'host:9092,other:9092'"
+            )
         if not isinstance(given, Mapping):
             raise InputError(self.path, found=type(given).__name__, expected="a mapping of properties")
         meant = [property_of(str(name)) for name in given]
@@ -59,9 +60,12 @@ class ClientOptions:
             if not isinstance(name, str) or not isinstance(value, str | int | float):
                 raise InputError(at, found=type(value).__name__, expected="a text, a number or true/false")
             if means in (*own, *_SERVERS):
-                hint = "set `servers`" if means in _SERVERS else ""
-                expected = "a property that taskplace does not set itself"
-                raise InputError(at, found=means, expected=expected, hint=hint)
+                sets = (
+                    "`servers` instead"
+                    if means in _SERVERS
+                    else "a property that taskplace does not set itself"
+                )
+                raise InputError(at, found=means, expected=sets)
             if meant.count(means) > 1:
                 raise InputError(at, found="a property given twice", expected="one value")
         self._given: dict[str, Any] = dict(given)
@@ -79,9 +83,8 @@ class ClientOptions:
 
     def without_secrets(self) -> str:
         """Return all that was given as a text, with names of variables and files, and without secrets."""
-        return repr(
-            [(n, HIDDEN if _is_written_secret(n) else value) for n, value in sorted(self._given.items())]
-        )
+        given = sorted(self._given.items())
+        return repr([(name, HIDDEN if _is_written_secret(name) else value) for name, value in given])
 
     def get(self, name: str, default: Any) -> Any:
         """Return a property that taskplace itself reads, and that is no secret.
@@ -105,7 +108,7 @@ class ClientOptions:
             if value in os.environ:
                 return os.environ[value]
             expected = f"the environment variable {value!r} in the process that connects: {this_process()}"
-            hint = f"set it there, on executors with `spark.executorEnv.{value}`"
+            hint = f"on executors, set `spark.executorEnv.{value}`"
             raise InputError(f"{self.path}.{name}", found=None, expected=expected, hint=hint)
         if name.endswith("_file"):
             try:

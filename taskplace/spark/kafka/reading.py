@@ -246,12 +246,9 @@ class _Range:
         """Return the error for a read without progress."""
         options, said = self._clients.options, self._clients.refusal.said
         found = f"no record and no end after {seconds:g} s from {options.servers}{said and f': {said}'}"
-        return InputError(
-            f"topic {self._topic!r}, partition {self._partition}, offset {self._at}",
-            found=options.scrubbed(found),
-            expected=f"the records up to offset {self._end}",
-            hint="check that the brokers run; the batch is run again when the query is started again",
-        )
+        path = f"topic {self._topic!r}, partition {self._partition}, offset {self._at}"
+        expected = f"the records up to offset {self._end}; check that the brokers run"
+        return InputError(path, found=options.scrubbed(found), expected=expected)
 
     def _failed(self, error: KafkaError) -> None:
         """Raise for an error that ends the read."""
@@ -267,11 +264,9 @@ def removed(topic: str, partition: int, offset: int, first: int | None = None) -
     """Return the error for records that were removed before they were read. `first`: the first that is there."""
     return InputError(
         f"topic {topic!r}, partition {partition}, offset {offset}",
-        found="records that the broker no longer has"
-        + ("" if first is None else f"; its first offset is {first}"),
+        found=f"records that the broker no longer has{'' if first is None else f'; its first offset is {first}'}",
         expected="records that were not read yet",
-        hint="retention, or a deletion of records, has removed them: they are lost. Keep records longer than the "
-        f"stream may be down; {GO_ON}",
+        hint=f"they are lost; keep records longer than the stream may be down; {GO_ON}",
     )
 
 

@@ -39,7 +39,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka import avro
 from taskplace.spark.kafka.avro import SchemaRegistry, header
 from taskplace.spark.worker.schemas import left_out
-from taskplace.validation import nearest
+from taskplace.validation import one_of
 
 T = pa.types
 #: The rows that are encoded at a time, and their bytes, unless one row has more.
@@ -135,8 +135,8 @@ class RecordFormat:
             if record.size > self.max_bytes:
                 found = f"a record of {record.size} bytes, of which {len(record.key or b'')} are its key"
                 hint = "set `message.max.bytes` in the sink's options, and `max.message.bytes` of the topic"
-                expected = f"at most {self.max_bytes} bytes"
-                raise InputError(f"sinks.{sink}", found=found, expected=expected, hint=hint)
+                path, most = f"sinks.{sink}", f"at most {self.max_bytes} bytes"
+                raise InputError(path, found=found, expected=most, hint=hint)
 
     def records(self, sink: str, rows: pa.Table) -> Iterator[Record]:
         """Yield the record of each row, in their order. Errors: for rows that `check_rows` refuses but for its size."""
@@ -268,15 +268,14 @@ def _values(path: str, rows: pa.Table, single: bool, chosen: str) -> list[Any]:
         found: list[Any] = (rows.column(0) if single else rows).to_pylist(
             **({"maps_as_pydicts": "strict"} if maps else {})
         )
-    except KeyError:
-        twice = "a map that has a key twice"
-        raise InputError(path, found=twice, expected=_FITS.format(chosen)) from None
-    except OverflowError:
-        columns = [field.name for field in rows.schema if _has(field.type, T.is_temporal)]
-        said = f"a time that Python does not have, in one of the columns {columns}"
+    except (KeyError, OverflowError, ValueError, TypeError) as error:
+        said = _cannot(error)
+        if isinstance(error, KeyError):
+            said = "a map that has a key twice"
+        elif isinstance(error, OverflowError):
+            columns = [field.name for field in rows.schema if _has(field.type, T.is_temporal)]
+            said = f"a time that Python does not have, in one of the columns {columns}"
         raise InputError(path, found=said, expected=_FITS.format(chosen)) from None
-    except (ValueError, TypeError) as error:
-        raise InputError(path, found=_cannot(error), expected=_FITS.format(chosen)) from None
     return [*map(_plain, found)] if chosen == "json" and _has(kind, T.is_decimal) else found
 
 
@@ -301,10 +300,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 def _check(
     path: str, schema: pa.Schema, column: str, expected: str, fits: Callable[[pa.DataType], bool]
 ) -> None:
-    if column not in schema.names:
-        hint = nearest(column, schema.names)
-        raise InputError(path, found=column, expected=f"one of the columns {schema.names}", hint=hint)
-    kind = schema.field(column).type
+    kind = schema.field(one_of(column, path, schema.names)).type
     if not T.is_null(kind) and not fits(kind):
         raise InputError(path, found=f"{column!r}, {kind}", expected=expected)
 

@@ -205,11 +205,9 @@ class KafkaRecords:
             if firsts[partition] > at:
                 raise removed(self.topic, partition, at, firsts[partition])
             if ends[partition] < at:
-                found = f"{ends[partition]} as its end, before {at}, up to which it was read"
-                expected = "a topic that keeps its records: a broker has lost some"
-                raise InputError(
-                    f"topic {self.topic!r}, partition {partition}", found=found, expected=expected
-                )
+                found, path = f"the end {ends[partition]}", f"topic {self.topic!r}, partition {partition}"
+                expected = f"at least {at}, up to which it was read: a broker has lost records"
+                raise InputError(path, found=found, expected=expected)
         self.seen = offset_of(start["topic_id"], ends)
         extent = Extent(self._begun(firsts), begins, ends, self._most)
         if last is None or last["topic_id"] != start["topic_id"]:
@@ -270,8 +268,7 @@ class KafkaRecords:
         return end if left == begins else going_on(end, offset_of(end["topic_id"], left))
 
     def _checked(self, offset: Offset) -> dict[int, int]:
-        partitions = self._described_as(offset["topic_id"]).partitions
-        begins = _by_partition(offset)
+        partitions, begins = self._described_as(offset["topic_id"]).partitions, _by_partition(offset)
         if partitions != len(begins):
             raise InputError(
                 f"topic {self.topic!r}",
@@ -328,6 +325,11 @@ class Extent(NamedTuple):
         """Where a batch ends that has at most `most` offsets of each partition."""
         most = self.most
         return {p: end if most is None else min(end, self.begins[p] + most) for p, end in self.ends.items()}
+
+    @property
+    def left(self) -> dict[int, int]:
+        """Where the partitions go on that have more than a batch takes."""
+        return {p: end for p, end in self.capped.items() if end < self.ends[p]}
 
     def until(self, ends: Numbers) -> Extent:
         """Return what there is of it up to these offsets, behind which it may begin."""

@@ -118,8 +118,7 @@ class KafkaSink(CommitTarget):
         #: Refuses rows that Kafka would refuse.
         self.row_check = self._format = _form(spec, self._number("message.max.bytes", 1_000_000))
         if marker_topic == topic:
-            expected = "another topic than the sink's"
-            raise InputError(f"{PATH}.marker_topic", found=marker_topic, expected=expected)
+            raise InputError(f"{PATH}.marker_topic", found=topic, expected="another topic than the sink's")
         self._clients = Clients(self._options, topic)
         self._markers = MarkerTopic(self._clients, marker_topic, replication)
         self._exactly_once = delivery == "exactly-once"
@@ -138,11 +137,8 @@ class KafkaSink(CommitTarget):
             "patience": milliseconds(patience, f"{PATH}.patience") / 1000,
             "topics": self._topics,
         }
-        self._writer = (
-            Transactions(markers=self._markers, timeout=timeout, **common)
-            if self._exactly_once
-            else AtLeastOnce(**common)
-        )
+        once: dict[str, Any] = {"markers": self._markers, "timeout": timeout}
+        self._writer = Transactions(**once, **common) if self._exactly_once else AtLeastOnce(**common)
 
     def _number(self, name: str, default: int) -> int:
         """Return a property of clients that is a number."""
@@ -215,8 +211,7 @@ def _form(spec: KafkaOutput, max_bytes: int) -> RecordFormat:
         max_bytes=max_bytes,
     )
     if registry is not None and not any(part and part.schema for part in (form.key, form.value)):
-        expected = "value_format or key_format avro as well"
-        raise InputError(f"{PATH}.registry", found="no Avro", expected=expected)
+        raise InputError(f"{PATH}.registry", found="no Avro", expected="value_format or key_format avro")
     for name in ("deleted", "key_format", "key_schema") if spec.key is None else ():
         if getattr(spec, name) is not None:
             raise InputError(f"{PATH}.{name}", found=name, expected="`key` as well")

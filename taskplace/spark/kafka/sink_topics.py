@@ -90,9 +90,8 @@ class SinkTopics:
         if not self._bound:
             return {}
         topics = {"topic": self._topic, "markers": self._markers}
-        return {"delivery": self._delivery} | {
-            role: _kept(self._bound[name]) for role, name in topics.items() if name
-        }
+        kept = {role: _kept(self._bound[name]) for role, name in topics.items() if name}
+        return {"delivery": self._delivery, **kept}
 
     # -- at the start
 
@@ -111,22 +110,19 @@ class SinkTopics:
         markers, now = kept.get("markers") or {}, found.get(self._markers)
         if markers and (now is None or _is_other(now, markers)):
             is_now = "no such topic" if now is None else f"{now.name!r} with the id {now.id}"
-            self._changed(
-                f"topic of markers: found {is_now}, expected {markers.get('name')!r} with the id {markers.get('id')}; "
-                f"nobody knows whether topic {self._topic!r} has batch {repeated}",
-                f"restore that topic, or {GO_ON}: the rows of the batch may be in the topic twice then",
-            )
+            expected = f"{markers.get('name')!r} with the id {markers.get('id')}"
+            unknown = f"nobody knows whether topic {self._topic!r} has batch {repeated}"
+            what = f"topic of markers: found {is_now}, expected {expected}; {unknown}"
+            remedy = f"restore that topic, or {GO_ON}: the rows of the batch may be in the topic twice then"
+            self._changed(what, remedy)
 
     def bind(self, kept: Mapping[str, Any], seconds: float = ADMIN_SECONDS) -> None:
         """Take the topics as they are now, after `check`. Errors: for one that is missing."""
         found = self._present(seconds, NEW_SECONDS)
         markers = kept.get("markers") or {}
         if self._markers and markers and _is_other(now := found[self._markers], markers):
-            was = markers.get("name"), markers.get("id")
-            log.warning(
-                "the markers of topic %r were in topic %r (id %s); from now on they are in %r (id %s)",
-                self._topic, *was, now.name, now.id,
-            )  # fmt: skip
+            text = "the markers of topic %r were in topic %r (id %s); from now on they are in %r (id %s)"
+            log.warning(text, self._topic, markers.get("name"), markers.get("id"), now.name, now.id)
         self._bound = found
 
     # -- while the stream runs
@@ -139,11 +135,9 @@ class SinkTopics:
         self._check_topic(_kept(self._bound[self._topic]), found[self._topic])
         markers, before = found.get(self._markers), self._bound.get(self._markers)
         if markers is not None and before is not None and _is_other(markers, _kept(before)):
-            self._changed(
-                f"topic {self._markers!r} was deleted and made again while the stream ran: found the id "
-                f"{markers.id}, expected {before.id}; its markers are lost",
-                f"start again; or {GO_ON}",
-            )
+            ids = f"found the id {markers.id}, expected {before.id}; its markers are lost"
+            what = f"topic {self._markers!r} was deleted and made again while the stream ran: {ids}"
+            self._changed(what, f"start again; or {GO_ON}")
         self._bound = found
 
     # -- the comparison
@@ -154,17 +148,13 @@ class SinkTopics:
         if found is None:
             raise _missing(self._topic)
         if _is_other(found, kept):
-            self._changed(
-                f"topic {self._topic!r} was deleted and made again: found the id {found.id}, expected "
-                f"{kept.get('id')}; the rows of earlier batches went with the old topic",
-                f"start a new checkpoint to write all rows again, or {GO_ON}",
-            )
+            ids = f"found the id {found.id}, expected {kept.get('id')}; the rows of earlier batches are lost"
+            what = f"topic {self._topic!r} was deleted and made again: {ids}"
+            self._changed(what, f"start a new checkpoint to write all rows again, or {GO_ON}")
         elif self._ordered and found.partitions != kept.get("partitions", found.partitions):
-            self._changed(
-                f"topic {self._topic!r}: found {found.partitions} partitions, expected {kept['partitions']}; keys go "
-                "to other partitions from now on, so the records of a key before and after have no order",
-                f"write to a topic with {kept['partitions']} partitions, or {GO_ON}",
-            )
+            counts = f"found {found.partitions} partitions, expected {kept['partitions']}"
+            what = f"topic {self._topic!r}: {counts}; keys go to other partitions from now on"
+            self._changed(what, f"write to a topic with {kept['partitions']} partitions, or {GO_ON}")
 
     def _changed(self, what: str, remedy: str) -> None:
         if not self._go_on:
@@ -173,11 +163,10 @@ class SinkTopics:
 
     def _present(self, seconds: float, gone: float) -> dict[str, Topic]:
         """Return the topics by name. Errors: `SinkError` for a missing one."""
-        present = {}
-        for name, topic in self._found(seconds, gone).items():
-            if topic is None:
-                raise _missing(name)
-            present[name] = topic
+        found = self._found(seconds, gone)
+        present = {name: topic for name, topic in found.items() if topic is not None}
+        for name in (name for name in found if name not in present):
+            raise _missing(name)
         return present
 
     def _found(self, seconds: float, gone: float = 0.0) -> dict[str, Topic | None]:
@@ -201,8 +190,7 @@ def _is_other(topic: Topic, kept: Mapping[str, Any]) -> bool:
 
 def _missing(name: str) -> SinkError:
     return SinkError(
-        f"topic {name!r} does not exist any more; what was in it is lost. Create it again, and start again: the "
-        "error will say what can be done"
+        f"topic {name!r} does not exist any more; what was in it is lost; create it, and start again"
     )
 
 
@@ -242,17 +230,13 @@ class MarkerTopic:
         if found is None:
             return False
         wanted = self._replication or min(REPLICAS, self._brokers())
-        self._check("partitions", found.partitions, found.partitions == 1, "1", "set another `marker_topic`")
-        self._check(
-            "replicas", found.replicas, found.replicas >= wanted, f"at least {wanted}",
-            f"add replicas with kafka-reassign-partitions, or set `replication: {found.replicas}`",
-        )  # fmt: skip
+        self._check("partitions", found.partitions, found.partitions == 1, "1; set another `marker_topic`")
+        add = f"add replicas with kafka-reassign-partitions, or set `replication: {found.replicas}`"
+        self._check("replicas", found.replicas, found.replicas >= wanted, f"at least {wanted}; {add}")
         if config := configuration(self._clients, self.name):
-            policy, in_sync = config["cleanup.policy"], int(config["min.insync.replicas"])
-            change = "change it with kafka-configs"
-            self._check("cleanup.policy", policy, policy.strip(",") == "compact", "compact", change)
-            least = _in_sync(wanted)
-            self._check("min.insync.replicas", in_sync, in_sync >= least, f"at least {least}", change)
+            policy, in_sync, least = config["cleanup.policy"], config["min.insync.replicas"], _in_sync(wanted)
+            self._check("cleanup.policy", policy, policy.strip(",") == "compact", "compact")
+            self._check("min.insync.replicas", in_sync, int(in_sync) >= least, f"at least {least}")
         return True
 
     def _brokers(self) -> int:
@@ -261,9 +245,9 @@ class MarkerTopic:
         partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
         return len({*found.brokers, *(id_ for each in partitions for id_ in each.replicas)})
 
-    def _check(self, what: str, found: object, fits: bool, expected: str, remedy: str) -> None:
+    def _check(self, what: str, found: object, fits: bool, expected: str) -> None:
         if not fits:
-            raise SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}; {remedy}")
+            raise SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}")
 
     def create(self) -> None:
         """Create the topic, unless it exists; check it."""
@@ -272,10 +256,8 @@ class MarkerTopic:
         for replicas in [self._replication] if self._replication else range(REPLICAS, 0, -1):
             try:
                 if self._made(replicas) and replicas < REPLICAS and not self._replication:
-                    log.warning(
-                        "topic %r has %d replicas, because there are no more brokers: if they are lost, a batch may be "
-                        "written twice", self.name, replicas,
-                    )  # fmt: skip
+                    why = "there are no more brokers: if they are lost, a batch may be written twice"
+                    log.warning("topic %r has %d replicas, because %s", self.name, replicas, why)
                 break
             except ck.KafkaException as error:
                 if replicas in (1, self._replication) or error.args[0].name() != "INVALID_REPLICATION_FACTOR":
@@ -291,10 +273,9 @@ class MarkerTopic:
 
     def _cannot_create(self, error: Exception, replicas: int) -> SinkError:
         allow = "allow `Create` on it, or " if error.args[0].name() in _NOT_ALLOWED else ""
-        return SinkError(
-            f"topic {self.name!r} cannot be created: {self._clients.says(error)}; {allow}create it with 1 partition, "
-            f"cleanup.policy=compact, {replicas} replicas, and min.insync.replicas={_in_sync(replicas)}"
-        )
+        made = f"1 partition, cleanup.policy=compact, {replicas} replicas, min.insync.replicas={_in_sync(replicas)}"
+        said = f"topic {self.name!r} cannot be created: {self._clients.says(error)}"
+        return SinkError(f"{said}; {allow}create it with {made}")
 
     # -- one marker
 
@@ -329,10 +310,9 @@ class MarkerTopic:
                     elif error.name() in PERMANENT:
                         raise self._clients.failed(f"topic {self.name!r} cannot be read", error, "`Read`")
                 if reached < end and time.monotonic() >= deadline:
-                    raise SinkError(
-                        f"topic {self.name!r}: read up to offset {reached} of {end} in {seconds:.0f} s; the brokers do "
-                        "not answer, or a transaction of another sink is open: see kafka-transactions"
-                    )
+                    read = f"read up to offset {reached} of {end} in {seconds:.0f} s"
+                    why = "the brokers do not answer, or a transaction of another sink is open"
+                    raise SinkError(f"topic {self.name!r}: {read}; {why}: see kafka-transactions")
         finally:
             consumer.close()
         return None if last is None else self._marker(key, *last)
@@ -343,11 +323,10 @@ class MarkerTopic:
             return msgspec.json.decode(value or b"", type=Marker)
         except ValueError:
             found = "a tombstone" if value is None else f"{len(value)} bytes that are no marker"
-            raise SinkError(
-                f"topic {self.name!r}, partition 0, offset {offset}: found {found}, expected the marker of sink "
-                f"{key.sink!r} of checkpoint {key.checkpoint}; another program has written it. Write the last marker "
-                "again, or set another `marker_topic`"
-            ) from None
+            expected = f"the marker of sink {key.sink!r} of checkpoint {key.checkpoint}"
+            remedy = "write the last marker again, or set another `marker_topic`"
+            path = f"topic {self.name!r}, partition 0, offset {offset}"
+            raise SinkError(f"{path}: found {found}, expected {expected}; {remedy}") from None
 
     def _end(self, seconds: float) -> int:
         """Return the high watermark: also behind transactions that are open."""
@@ -372,10 +351,8 @@ def described(
                 return None
             raise
     if lacks := found.lacking(rights):
-        allow = " and ".join(f"`{right}`" for right in lacks)
-        raise SinkError(
-            f"topic {topic!r}: this client has no right to {' or '.join(lacks)}; allow {allow} on the topic"
-        )
+        no, allow = " or ".join(lacks), " and ".join(f"`{right}`" for right in lacks)
+        raise SinkError(f"topic {topic!r}: this client has no right to {no}; allow {allow} on the topic")
     return found
 
 
@@ -408,10 +385,8 @@ def check_topic(clients: Clients, topic: str, form: RecordFormat) -> None:
     config = configuration(clients, topic)
     largest = int(config.get("max.message.bytes", form.max_bytes))
     if largest < form.max_bytes:
-        raise SinkError(
-            f"topic {topic!r}: found max.message.bytes = {largest}, expected at least the sink's "
-            f"message.max.bytes = {form.max_bytes}: a committed record could be refused; change one of them"
-        )
+        expected = f"at least the sink's message.max.bytes = {form.max_bytes}"
+        raise SinkError(f"topic {topic!r}: found max.message.bytes = {largest}, expected {expected}")
     if "compact" in config.get("cleanup.policy", "") and form.key is None:
         remedy = "set `key`, or write to a topic that is not compacted"
         raise SinkError(f"topic {topic!r}: it is compacted, so its records need a key; {remedy}")

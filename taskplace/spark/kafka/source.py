@@ -95,9 +95,9 @@ def ranges_of(records: KafkaRecords, spark: Any, register: Register, aligned: Al
     Errors: `UnsupportedSpark` before PySpark 4.2, whose data sources in Python do not learn where a batch begins.
     """
     if not PLANNED_SOURCES:
+        found, other = f"found PySpark {pyspark.__version__}", "Spark's connector for Kafka and `decoded`"
         raise UnsupportedSpark(
-            f"topic {records.topic!r}: tasks read topics from PySpark 4.2 on, found {pyspark.__version__}; read it "
-            "with Spark's connector for Kafka and `taskplace.spark.kafka.source.decoded`"
+            f"topic {records.topic!r}: tasks read topics from 4.2 on, {found}; read it with {other}"
         )
     name = f"taskplace-kafka-{uuid.uuid4().hex}"
     register(spark, name, partial(_source, name, records, aligned))

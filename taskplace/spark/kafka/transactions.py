@@ -110,12 +110,11 @@ class Writer(ABC):
             self._try(work)
             return True
         except RetriableSinkError as again:
-            if time.monotonic() >= work.until:
-                raise SinkError(
-                    f"{work.what}: not published within {self.patience:.0f} s; the last error: {again}"
-                ) from None
-            work.tries += 1
             what = work.what
+            if time.monotonic() >= work.until:
+                last = f"not published within {self.patience:.0f} s; the last error: {again}"
+                raise SinkError(f"{what}: {last}") from None
+            work.tries += 1
             REPEATED.warn(log, "%s is sent again: %s", what, again.logged, key=what, kind=again.logged)
             log.debug("the whole error: %s", again)
             return False
@@ -135,11 +134,8 @@ class Writer(ABC):
         """Return a new producer."""
 
     def _producer_with(self, **own: Any) -> ck.Producer:
-        largest = int(self.clients.options.get("message.max.bytes", 0)) >> 10
-        defaults = {
-            "partitioner": "murmur2_random",
-            "queue.buffering.max.kbytes": max(QUEUE_KBYTES, 2 * largest),
-        }
+        queue = max(QUEUE_KBYTES, 2 * (int(self.clients.options.get("message.max.bytes", 0)) >> 10))
+        defaults = {"partitioner": "murmur2_random", "queue.buffering.max.kbytes": queue}
         own |= {"delivery.report.only.error": True, "on_delivery": self._on_delivery}
         made: ck.Producer = self.clients.made(ck.Producer, own, defaults)
         return made
@@ -240,9 +236,8 @@ class Transactions(Writer):
             return True
         commit.check_epoch()
         raise CheckpointError(
-            f"{work.what}: topic {self.topic!r} has batch {marker.batch} of this checkpoint, with another manifest; "
-            "the checkpoint was set back, for example to a backup; to write its batches again, give the sink another "
-            "name"
+            f"{work.what}: topic {self.topic!r} has batch {marker.batch} of this checkpoint, with another manifest: it "
+            "was set back; to write its batches again, give the sink another name"
         )
 
     def _send(self, work: _Work, commit: Commit) -> None:
@@ -315,10 +310,9 @@ class Transactions(Writer):
             work.output.check_epoch()
             work.fenced += 1
             if work.fenced > FENCED_AT_MOST:
-                raise SinkError(
-                    f"{work.what}: fenced {work.fenced} times by a producer with the same transactional id, "
-                    f"{transactional_id(_key(work.output))!r}; is a copy of the checkpoint in use?"
-                )
+                shared = f"a producer with the same transactional id, {transactional_id(_key(work.output))!r}"
+                hint = "is a copy of the checkpoint in use?"
+                raise SinkError(f"{work.what}: fenced {work.fenced} times by {shared}; {hint}")
         raise RetriableSinkError(said, outline(error))
 
     def _check_time(self, work: _Work) -> None:
@@ -332,16 +326,15 @@ class Transactions(Writer):
         failed = self._failed is not None and self._failed.name()
         self.close()
         if stalled >= self.timeout / 2 or failed == "_MSG_TIMED_OUT":
-            raise RetriableSinkError(
-                f"the brokers have taken no record for {stalled:.0f} s of a transaction that may take "
-                f"{self.timeout:.0f} s; check that as many replicas are in sync as `min.insync.replicas` of the topics"
-            )
+            said = f"the brokers have taken no record for {stalled:.0f} s of a transaction that may take "
+            hint = "check that as many replicas are in sync as `min.insync.replicas` of the topics"
+            raise RetriableSinkError(f"{said}{self.timeout:.0f} s; {hint}")
         work.too_long += 1
         if work.too_long > 1:
+            records = f"its {sum(1 for _ in work.records())} records"
+            longer = f"took longer than transaction.timeout.ms = {self.timeout * 1000:.0f}"
             raise SinkError(
-                f"{work.what}: its {sum(1 for _ in work.records())} records took longer than transaction.timeout.ms = "
-                f"{self.timeout * 1000:.0f}; raise it in the sink's options (the brokers' "
-                "`transaction.max.timeout.ms` limits it), or make batches smaller"
+                f"{work.what}: {records} {longer}; raise it in the sink's options, or make batches smaller"
             )
         raise RetriableSinkError(f"the transaction took longer than {self.timeout:.0f} s")
 

@@ -24,7 +24,7 @@ from taskplace.spark.processors.times import Times
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema, column_of
-from taskplace.validation import named
+from taskplace.validation import named, one_of
 
 #: The column with the start of a row's window, which a windowed processor adds to its key.
 WINDOW = "window_start"
@@ -72,10 +72,7 @@ class Tumbling:
         named(self.column, "Tumbling.column", "the name of a timestamp column")
         if self.time is not None:
             named(self.time, f"Tumbling({self.column!r}).time", "a name for a column")
-        if not isinstance(self.emit, str) or self.emit not in ("changes", "final"):
-            raise InputError(
-                f"Tumbling({self.column!r}).emit", found=self.emit, expected="'changes' or 'final'"
-            )
+        one_of(self.emit, f"Tumbling({self.column!r}).emit", ("changes", "final"))
         _ = self.closes_ms  # refuses what is no duration
 
     @property
@@ -167,18 +164,14 @@ class Aggregate(Keyed):
                 expected = "an aggregate, such as count() or sum_('amount')"
                 raise InputError(f"{self._path}.{name}", found=aggregate, expected=expected)
         if not self._by or not self._aggregates:
-            raise InputError(
-                self._path, found=f"by={self._by}", expected="at least one key column and one aggregate"
-            )
+            expected = "at least one key column and one aggregate"
+            raise InputError(self._path, found=f"by={self._by}", expected=expected)
         if window is not None and not isinstance(window, Tumbling):
             expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
             raise InputError(f"{self._path}.window", found=window, expected=expected)
         if window is not None and (ttl is not None or WINDOW in names):
-            raise InputError(
-                self._path,
-                found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
-                expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
-            )
+            found = "a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}"
+            raise InputError(self._path, found=found, expected="only the window, which is both")
 
     def _stored_parts(self) -> dict[str, Aggregation]:
         """Return the columns that the store keeps for the aggregates. Refuses names that occur twice."""
@@ -198,11 +191,8 @@ class Aggregate(Keyed):
 
     def _take(self, name: str, column: str, taken: set[str]) -> None:
         if column.lower() in taken:
-            raise InputError(
-                f"{self._path}.{name}",
-                found=f"the column {column!r} twice",
-                expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
-            )
+            expected = "a different name for each key and aggregate; an average x uses x_sum and x_count"
+            raise InputError(f"{self._path}.{name}", found=f"the column {column!r} twice", expected=expected)
         taken.add(column.lower())
 
     def layouts(self) -> Mapping[str, Layout]:
@@ -214,10 +204,9 @@ class Aggregate(Keyed):
         """
         value = {name: part.type for name, part in self._parts.items()}
         meaning = {name: part.function for name, part in self._parts.items()}
-        if self._window is not None:
-            meaning |= {"window": f"{self._window.size_ms} ms", "emit": self._window.emit}
         columns = {name: part.column for name, part in self._parts.items() if part.column is not None}
         if self._window is not None:
+            meaning |= {"window": f"{self._window.size_ms} ms", "emit": self._window.emit}
             columns[WINDOW] = self._window.column
         # An aggregate may have any name. If it has one of these, its function counts.
         meaning = {f"column of {name}": column for name, column in columns.items()} | meaning
@@ -233,18 +222,14 @@ class Aggregate(Keyed):
         self._check_columns(rows)
         if rows.changes is not None and not self._over_changes:
             self._check_changes(rows.changes)
-        values = {
-            name: "float64" if whole.function == "mean" else whole.type
-            for name, whole in self._aggregates.items()
-        }
+        values = {n: "float64" if of.function == "mean" else of.type for n, of in self._aggregates.items()}
+        keeps_routes = all(set(self._by).issuperset(route.columns) for route in rows.routes)
         return Facts(
             columns={**self._by, **values, **self._ends()},
             times=self._times(rows.times or Times()),
             changes=self._changes(),
             time=self._expires_by(),
-            routes=rows.routes
-            if all(set(self._by).issuperset(r.columns) for r in rows.routes)
-            else frozenset(),
+            routes=rows.routes if keeps_routes else frozenset(),
             states={self.store: State(made=self._made)},
         )
 
@@ -260,18 +245,16 @@ class Aggregate(Keyed):
             self._stored.of_rows(row if window is None else self._keyed(row, window.starts(row)), row)
 
     def _check_changes(self, rows: Changes) -> None:
-        kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
+        kinds, path = self._stored.types, self._path
         for name, whole in self._aggregates.items():
             for part, how in whole.parts(name).items():
                 if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
                     what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
-                    raise rows.refused(f"{self._path}.{name}", f"{what} over rows of")
+                    raise rows.refused(f"{path}.{name}", f"{what} over rows of")
         for name in rows.moving(name for name in self._by if name not in self._made):
-            raise rows.refused(f"{self._path}.by.{name}", f"a key column {name!r} that may change in rows of")
-        if self._window is not None and rows.moving([self._window.column]):
-            raise rows.refused(
-                f"{self._path}.window.column", f"a time {self._window.column!r} that may change in rows of"
-            )
+            raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that may change in rows of")
+        for name in rows.moving([self._window.column] if self._window is not None else []):
+            raise rows.refused(f"{path}.window.column", f"a time {name!r} that may change in rows of")
 
     def _ends(self) -> dict[str, str]:
         """Return the column with the window's time, if it adds one."""
@@ -286,21 +269,19 @@ class Aggregate(Keyed):
         if self._forgetting and self._window is None:
             return Changes(columns=columns)  # after its `ttl`, a key begins anew
         for name, whole in self._aggregates.items():
-            course = _COURSES.get(whole.function)
-            if course is not None:
-                columns[name] = Column(course, arrow_schema({name: whole.type}).field(name).type)
+            if (course := _COURSES.get(whole.function)) is not None:
+                columns[name] = Column(course, self._stored.types.field(name).type)
         return Changes(columns=columns, key=tuple(self._by))
 
     def _expires_by(self) -> TimeColumn | None:
         """Return the input column whose event time makes keys expire; None if they never expire."""
         if self._window is not None:
             return TimeColumn(0, self._window.column, "window.column")
-        part = self._parts.get(self._time or "")
-        if part is not None and part.column is not None:
-            return TimeColumn(0, part.column, self._time or "")
-        return (
-            None if part is not None or self._time is None else TimeColumn(0, self._time, f"by.{self._time}")
-        )
+        if (time := self._time) is None:
+            return None
+        if (part := self._parts.get(time)) is None:
+            return TimeColumn(0, time, f"by.{time}")
+        return None if part.column is None else TimeColumn(0, part.column, time)
 
     def _times(self, times: Times) -> Times:
         """Return the output's time columns, given the input's."""
@@ -308,14 +289,12 @@ class Aggregate(Keyed):
             # A key column has a row's own time. `max_` of a key is the time of a row of the batch, or newer.
             sent = {name: name for name in self._by}
             sent |= {name: part.column or "" for name, part in self._parts.items() if part.function == "max"}
-            kinds = arrow_schema({**self._by, **{name: part.type for name, part in self._parts.items()}})
-            lags = {name: times.lag(column) for name, column in sent.items()}
-            stamps = {
-                name: lag
-                for name, lag in lags.items()
-                if lag is not None and pa.types.is_timestamp(kinds.field(name).type)
-            }
-            return Times(stamps, lost=times.lost, dropped=times.dropped)
+            stamps = [
+                each for each in (*self._stored.key, *self._stored.types) if pa.types.is_timestamp(each.type)
+            ]
+            lags = {each.name: times.lag(sent[each.name]) for each in stamps if each.name in sent}
+            known = {name: lag for name, lag in lags.items() if lag is not None}
+            return Times(known, lost=times.lost, dropped=times.dropped)
         closed = (times.lag(self._window.column) or 0) + 1000 * self._window.closes_ms
         ends = {self._window.time: closed - 1000 * self._window.size_ms} if self._window.time else {}
         return Times({WINDOW: closed - 1, **ends})

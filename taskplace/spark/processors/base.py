@@ -14,7 +14,7 @@ processor or function with the attribute `every_batch = True` runs in every batc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -29,27 +29,11 @@ from taskplace.spark.state.rows import RowCodec, codec_of
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema
 from taskplace.spark.values import dicts_of, table_of
-from taskplace.validation import boolean, named, nearest
+from taskplace.validation import boolean, named, one_of
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
 #: Optional: "meaning", text -> text: what the stored numbers mean. Under another meaning they are worthless.
 Layout = Mapping[str, Any]
-
-
-def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
-    """Return the fields that a processor's `ttl` and `time` add to its store's layout; empty without them.
-
-    Errors: `InputError` if only one of the two is given, or `ttl` is no duration above 0.
-
-    >>> forgetting("Deduplicate('seen')", "1 hour", "at")
-    {'time': 'at', 'retention_ms': 3600000}
-    """
-    if (ttl is None) != (time is None):
-        missing = "time" if time is None else "ttl"
-        raise InputError(f"{processor}.{missing}", found=None, expected="both ttl and time, or neither")
-    if time is not None:
-        named(time, f"{processor}.time", "the name of a timestamp or date column")
-    return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
 
 def columns_of(given: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
@@ -88,7 +72,16 @@ class Keyed:
         self._path = f"{kind}({store!r})"
         self._by = columns_of(by, f"{self._path}.by", empty=empty)
         self._time = time
-        self._forgetting = forgetting(self._path, ttl, time)
+        if (ttl is None) != (time is None):
+            missing = "time" if time is None else "ttl"
+            raise InputError(f"{self._path}.{missing}", found=None, expected="both ttl and time, or neither")
+        #: What `ttl` and `time` add to the store's layout.
+        self._forgetting: dict[str, Any] = {}
+        if ttl is not None:
+            self._forgetting["time"] = named(
+                time, f"{self._path}.time", "the name of a timestamp or date column"
+            )
+            self._forgetting["retention_ms"] = milliseconds(ttl, f"{self._path}.ttl")
         self._over_changes = boolean(over_changes, f"{self._path}.over_changes")
 
     def _codec(self, key: pa.Schema) -> RowCodec:
@@ -125,16 +118,7 @@ class Context:
 
     def store(self, name: str) -> Store:
         """Return one of the stores that the processor was connected to. Errors: `InputError` for any other."""
-        try:
-            return self.stores[name]
-        except (KeyError, TypeError):
-            known = sorted(self.stores)
-            raise InputError(
-                f"task {self.task}",
-                found=f"store {name!r}",
-                expected=f"one of {known}",
-                hint=nearest(name, known),
-            ) from None
+        return self.stores[one_of(name, f"task {self.task}, store", sorted(self.stores))]
 
 
 class Processor(Protocol):
@@ -159,9 +143,8 @@ def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
     if isinstance(out, pa.RecordBatch):
         out = pa.Table.from_batches([out])
     if not isinstance(out, pa.Table):
-        raise InputError(
-            f"{type(processor).__name__}.process", found=type(out).__name__, expected="a pyarrow.Table"
-        )
+        path = f"{type(processor).__name__}.process"
+        raise InputError(path, found=type(out).__name__, expected="a pyarrow.Table")
     return out
 
 
@@ -228,12 +211,8 @@ class PerKey(Keyed):
         self._output = arrow_schema(columns_of(output, path, empty=True), path)
         times = [field.name for field in self._output if holds_times(field.type)]
         if event_time is not None and event_time not in times:
-            raise InputError(
-                f"{self._path}.event_time",
-                found=event_time,
-                expected=f"a timestamp or date column of its output: {times}",
-                hint=nearest(event_time, times),
-            )
+            expected = f"a timestamp or date column of its output: {times}"
+            raise InputError(f"{self._path}.event_time", found=event_time, expected=expected)
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the columns of the key and of the state."""
@@ -260,13 +239,11 @@ class PerKey(Keyed):
         kept: list[dict[str, Any]] = []
         gone: list[int] = []
         out: list[dict[str, Any]] = []
-        keyed = zip(
-            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True
-        )
+        by, states = self._dicts(keys, "by"), self._dicts(values, "state")
+        keyed = zip(by, groups.values(), states, present, strict=True)
         for row_number, (key_row, group, state, known) in enumerate(keyed):
             new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
-            for row in sent:
-                out.append(self._known(row, self._output.names, "output"))
+            out += [self._known(row, self._output.names, "output") for row in sent]
             if new is not None:
                 kept.append({**key_row, **self._known(new, self._state, "state")})
             elif known:
@@ -280,28 +257,18 @@ class PerKey(Keyed):
 
     def _answer(self, answer: Any) -> tuple[Any, Iterable[Any]]:
         """Return the new state and the rows to emit. Errors: `InputError` if the function returned anything else."""
-        state, rows = answer if isinstance(answer, tuple) and len(answer) == 2 else (0, 0)
-        if (
-            not isinstance(state, Mapping | None)
-            or not isinstance(rows, Iterable)
-            or isinstance(rows, str | bytes | Mapping)
-        ):
-            raise InputError(
-                f"{self._path}.function",
-                found=answer,
-                expected="(the new state as a dict or None, the output rows as a list of dicts)",
-            )
-        return state, rows
+        pair: Any = answer if isinstance(answer, tuple) and len(answer) == 2 else (0, 0)
+        state, rows = pair
+        is_list = isinstance(rows, Iterable) and not isinstance(rows, str | bytes | Mapping)
+        if is_list and isinstance(state, Mapping | None):
+            return state, rows
+        expected = "(the new state as a dict or None, the output rows as a list of dicts)"
+        raise InputError(f"{self._path}.function", found=answer, expected=expected)
 
-    def _known(self, row: Any, names: Iterable[str], part: str) -> Any:
+    def _known(self, row: Any, names: Collection[str], part: str) -> Any:
         """Return a row; refuse a column that the state or the output does not have. A missing column is null."""
-        known = set(names)
-        if isinstance(row, Mapping) and (unknown := sorted(map(str, set(row) - known))):
-            raise InputError(
-                f"{self._path}.{part}.{unknown[0]}",
-                found="an unknown column",
-                expected=f"one of {sorted(known)}",
-            )
+        if isinstance(row, Mapping) and (unknown := [name for name in row if name not in names]):
+            one_of(unknown[0], f"{self._path}.{part}", list(names))
         return row
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:

@@ -70,8 +70,8 @@ class Changes:
         if function == "last":
             return one_row
         source = self.columns.get(column or "")
-        if source is None or not _same_order(source.type, kind):
-            return False
+        if source is None or not (source.type == kind or (is_number(source.type) and is_number(kind))):
+            return False  # a cast might change the order
         courses = {
             "first": ("fixed", "settled") if one_row else (),
             "max": ("fixed", "settled", "rising"),
@@ -85,8 +85,7 @@ class Changes:
             path,
             found=f"{what} {self.origin!r}, which emits a key again whenever it changes",
             expected="final rows; otherwise the result depends on how the rows were cut into batches",
-            hint=f'give {self.origin!r} windows with emit="final", or declare over_changes=True to take each change '
-            "for a row of its own",
+            hint=f'give {self.origin!r} windows with emit="final", or take each change as a row: over_changes=True',
         )
 
 
@@ -108,10 +107,6 @@ def merged(inputs: Sequence[Changes | None]) -> Changes | None:
     return Changes(some[0].origin, columns)
 
 
-def _same_order(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether a cast keeps the order of values."""
-    return given == kind or (_is_number(given) and _is_number(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether a type is a number: its values have an order, and a sum."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))

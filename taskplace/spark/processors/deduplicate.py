@@ -54,11 +54,8 @@ class Deduplicate(Keyed):
     ) -> None:
         super().__init__("Deduplicate", store, by, ttl=ttl, time=time, over_changes=over_changes)
         if taken := sorted(name for name in (*self._by, *filter(None, [time])) if name.lower() == _BATCH):
-            raise InputError(
-                self._path,
-                found=f"a column {taken[0]!r}",
-                expected=f"another name: the store adds a column {_BATCH!r} itself",
-            )
+            expected = f"another name: the store adds a column {_BATCH!r} itself"
+            raise InputError(self._path, found=f"a column {taken[0]!r}", expected=expected)
         self._kept = [time] if time is not None and time not in self._by else []
 
     def layouts(self) -> Mapping[str, Layout]:

@@ -115,8 +115,8 @@ class Facts:
     >>> rows.require("at", "time", time=True)
     >>> rows.require("id", "time", time=True)
     Traceback (most recent call last):
-    taskplace.errors.InputError: time: found "'id', int64", expected a timestamp or date column; cast the column in \
-the source, according to its unit
+    taskplace.errors.InputError: time: found "'id', int64", expected a timestamp or date column; cast it in the \
+source, according to its unit
     """
 
     columns: Columns | None = None
@@ -137,7 +137,16 @@ the source, according to its unit
 
         Errors: `TopologyError` if two key columns of a topic get one name.
         """
-        return frozenset(_renamed(route, renamed) for route in self.routes)
+        routes = set()
+        for route in self.routes:
+            columns = tuple(renamed.get(column, column) for column in route.columns)
+            if len(set(columns)) < len(columns):
+                raise TopologyError(
+                    f"passes on the columns ({', '.join(route.columns)}), by which {route.topic!r} is partitioned, as "
+                    f"({', '.join(columns)}); give each a name of its own"
+                )
+            routes.add(replace(route, columns=columns))
+        return frozenset(routes)
 
     def require(self, name: str, path: str = "", *, time: bool = False) -> None:
         """Refuse rows without a column; with `time`, rows whose column is no timestamp or date.
@@ -147,20 +156,12 @@ the source, according to its unit
         if self.columns is None:
             return
         if name not in self.columns:
-            raise InputError(
-                path or name,
-                found=f"no column {name!r}",
-                expected=f"one of {sorted(self.columns)}",
-                hint=nearest(name, self.columns),
-            )
+            known, hint = f"one of {sorted(self.columns)}", nearest(name, self.columns)
+            raise InputError(path or name, found=f"no column {name!r}", expected=known, hint=hint)
         kind = self.columns[name]
         if time and not holds_times(kind) and not pa.types.is_null(kind):
-            raise InputError(
-                path or name,
-                found=f"{name!r}, {text(kind)}",
-                expected="a timestamp or date column",
-                hint="cast the column in the source, according to its unit",
-            )
+            expected = "a timestamp or date column; cast it in the source, according to its unit"
+            raise InputError(path or name, found=f"{name!r}, {text(kind)}", expected=expected)
 
     def require_all(self, path: str, columns: Mapping[str, object]) -> None:
         """Refuse rows without the columns of an option that has columns with types, such as `by`."""
@@ -175,16 +176,6 @@ the source, according to its unit
         if self.columns is None:
             return None
         return pa.table({name: pa.nulls(1, kind) for name, kind in self.columns.items()})
-
-
-def _renamed(route: Route, names: Mapping[str, str]) -> Route:
-    columns = tuple(names.get(column, column) for column in route.columns)
-    if len(set(columns)) < len(columns):
-        raise TopologyError(
-            f"declares that it passes on the columns ({', '.join(route.columns)}), by which {route.topic!r} is "
-            f"partitioned, as ({', '.join(columns)}), but two columns cannot have one name; give each a name of its own"
-        )
-    return replace(route, columns=columns)
 
 
 def passes_keys_on(**renamed: str) -> Callable[[Function], Function]:
@@ -203,9 +194,8 @@ def passes_keys_on(**renamed: str) -> Callable[[Function], Function]:
 
     def declare(function: Function) -> Function:
         for old, new in renamed.items():
-            named(
-                new, f"{getattr(function, '__name__', 'passes_keys_on')}.{old}", "the new name of the column"
-            )
+            of = getattr(function, "__name__", "passes_keys_on")
+            named(new, f"{of}.{old}", "the new name of the column")
         function.infer = _Passes(renamed)  # type: ignore[attr-defined]
         return function
 

@@ -119,9 +119,9 @@ def not_before(rows: pa.Table, stored: pa.Table) -> npt.NDArray[np.bool_]:
     undecided = np.ones(rows.num_rows, np.bool_)
     after = np.ones(rows.num_rows, np.bool_)
     for mine, theirs in zip(rows.columns, stored.columns, strict=True):
-        here, there = _known(mine), _known(theirs)
-        less = _true(pc.less(mine, theirs)) | (~here & there)
-        more = _true(pc.greater(mine, theirs)) | (here & ~there)
+        # A comparison with a null is null: a null is less than a value.
+        less = pc.coalesce(pc.less(mine, theirs), pc.and_(mine.is_null(), theirs.is_valid())).to_numpy()
+        more = pc.coalesce(pc.greater(mine, theirs), pc.and_(mine.is_valid(), theirs.is_null())).to_numpy()
         after[undecided & less] = False
         undecided &= ~(less | more)
     return after
@@ -137,11 +137,3 @@ def in_order(rows: pa.Table) -> pa.Array:
         columns[f"{i} known"] = column.is_valid().cast(pa.int8())
         columns[f"{i}"] = column
     return pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in columns])
-
-
-def _known(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    return np.asarray(column.is_valid().to_numpy(), np.bool_)
-
-
-def _true(mask: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    return np.asarray(pc.fill_null(mask, False).to_numpy(), np.bool_)

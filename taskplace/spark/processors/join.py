@@ -19,7 +19,7 @@ from taskplace.spark.processors.groups import grouped, in_order, not_before, ran
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
 from taskplace.spark.types import arrow_schema, column_of
-from taskplace.validation import named
+from taskplace.validation import named, one_of
 
 
 class TableJoin(Keyed):
@@ -77,16 +77,13 @@ class TableJoin(Keyed):
         over_changes: bool = False,
     ) -> None:
         super().__init__("TableJoin", store, by, ttl=ttl, time=time, over_changes=over_changes)
-        if not isinstance(how, str) or how not in ("left", "inner"):
-            raise InputError(f"{self._path}.how", found=how, expected="'left' or 'inner'")
+        self._how = one_of(how, f"{self._path}.how", ("left", "inner"))
         self._columns = columns_of(columns, f"{self._path}.columns")
         if not isinstance(order_by, list | tuple):
             raise InputError(f"{self._path}.order_by", found=order_by, expected="a list of column names")
-        for name in order_by:
-            named(name, f"{self._path}.order_by", "the name of a column of the table")
-        if deleted is not None:
-            named(deleted, f"{self._path}.deleted", "the name of a column of the table")
-        self._how = how
+        for option, names in (("order_by", order_by), ("deleted", () if deleted is None else (deleted,))):
+            for name in names:
+                named(name, f"{self._path}.{option}", "the name of a column of the table")
         self.order_by, self.deleted = tuple(order_by), deleted
 
     def layouts(self) -> Mapping[str, Layout]:
@@ -112,10 +109,10 @@ class TableJoin(Keyed):
             if self.order_by:
                 in_order(self._order(row))
         self._check_names(stream.columns or ())
-        for name in table.changes.moving(self._by) if table.changes and not self._over_changes else ():
-            raise table.changes.refused(  # type: ignore[union-attr]
-                f"{self._path}.by.{name}", f"a table's key column {name!r} that may change in rows of"
-            )
+        if (moves := table.changes) is not None and not self._over_changes:
+            for name in moves.moving(self._by):
+                what = f"a table's key column {name!r} that may change in rows of"
+                raise moves.refused(f"{self._path}.by.{name}", what)
         changes = stream.changes
         if changes is not None and self._how == "inner":  # the last row of a key may find no match
             changes = replace(changes, key=())
@@ -153,9 +150,8 @@ class TableJoin(Keyed):
         """Refuse a stream column with the name of a table column, in upper or lower case."""
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
-            raise InputError(
-                self._path, found=f"the columns {clash} on both sides", expected="different column names"
-            )
+            found = f"the columns {clash} on both sides"
+            raise InputError(self._path, found=found, expected="different column names")
 
     def _update(self, store: Store, table: pa.Table) -> None:
         """Apply the table's rows of a batch."""
@@ -200,13 +196,10 @@ class TableJoin(Keyed):
         column = column_of(table, name, path)
         if (kind := {**self._by, **self._columns}.get(name)) is not None:
             schema = arrow_schema({name: kind})
-            if not pa.types.is_null(column.type) and not keeps_order(column.type, schema.field(name).type):
-                raise InputError(
-                    f"{path}.{name}",
-                    found=f"{column.type}, kept as {schema.field(name).type}",
-                    expected="a type that keeps the order of the values, and keeps different values apart",
-                    hint=f"keep it as {column.type}, or keep its values in another column and order by that one",
-                )
+            kept = schema.field(name).type
+            if not pa.types.is_null(column.type) and not keeps_order(column.type, kept):
+                expected = f"{column.type}, or another type that keeps the order, and different values apart"
+                raise InputError(f"{path}.{name}", found=f"{column.type}, kept as {kept}", expected=expected)
             column = codec_of(schema, path).canonical(table)[name]
         if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
             raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")

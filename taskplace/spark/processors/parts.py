@@ -9,10 +9,9 @@ after an overflow, it differs by far more than the error of floats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.casts import cast
+from taskplace.spark.processors.changes import is_number
 from taskplace.spark.processors.groups import Wanted, grouped
 from taskplace.spark.state.rows import canonical_floats, codec_of
 from taskplace.spark.types import arrow_schema, check_cast, column_of
@@ -44,7 +44,7 @@ class Aggregation:
         if self.column is not None:
             named(self.column, f"{self.function}.column", "the name of a column")
         kind = arrow_schema({"type": self.type}, self.function).field("type").type
-        if self.function in ("sum", "mean") and not is_added(kind):
+        if self.function in ("sum", "mean") and not is_number(kind):
             raise InputError(f"{self.function}.type", found=str(kind), expected="a number, such as 'int64'")
 
     def parts(self, name: str) -> dict[str, Aggregation]:
@@ -108,6 +108,7 @@ class Parts:
     - `path`: the processor, for errors
     - `by`: the key's columns, with their types
     - `parts`: the parts, by the names of their columns
+    - `key`, `types`: the columns of both, as a store has them
 
     Errors: `InputError` with the part's path, for a value that does not fit its type.
 
@@ -119,7 +120,8 @@ class Parts:
     """
 
     def __init__(self, path: str, by: Mapping[str, object], parts: Mapping[str, Aggregation]) -> None:
-        self._path, self._by, self._parts = path, by, parts
+        self._path, self._parts, self.key = path, parts, arrow_schema(by)
+        self.types = arrow_schema({name: part.type for name, part in parts.items()})
 
     def of_rows(self, keyed: pa.Table, rows: pa.Table) -> pa.Table:
         """Return the key and the parts of each key in a batch's rows.
@@ -137,27 +139,18 @@ class Parts:
         """
         merged = {name: _merged(part.merge, stored[name], batch[name]) for name, part in self._parts.items()}
         if all(column is not None for column in merged.values()):
-            return pa.table({**{key: batch[key] for key in self._by}, **merged})
+            return pa.table({**{name: batch[name] for name in self.key.names}, **merged})
         return self._merged_by_key(stored, present, batch)
 
     def _merged_by_key(self, stored: pa.Table, present: npt.NDArray[np.bool_], batch: pa.Table) -> pa.Table:
         """Return what `merged` returns, by grouping the stored and the new rows."""
-        there = pa.table(
-            {**{key: batch[key] for key in self._by}, **{name: stored[name] for name in self._parts}}
-        )
+        keys = {name: batch[name] for name in self.key.names}
+        there = pa.table({**keys, **{name: stored[name] for name in self._parts}})
         # Stored parts come first: `first` and `last` depend on the order. So the groups of stored keys come first.
         both = pa.concat_tables([there.filter(pa.array(present)), batch])
         merges = {name: (part.merge, name) for name, part in self._parts.items()}
         rows = np.argsort(np.concatenate([np.flatnonzero(present), np.flatnonzero(~present)]))
         return self._grouped(both, both, merges).take(pa.array(rows))
-
-    @cached_property
-    def _key(self) -> pa.Schema:
-        return arrow_schema(self._by)
-
-    @cached_property
-    def _types(self) -> pa.Schema:
-        return arrow_schema({name: part.type for name, part in self._parts.items()})
 
     def _grouped(
         self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
@@ -166,32 +159,27 @@ class Parts:
 
         `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
         """
-        keys, types = self._key, self._types
         given: dict[tuple[str, bool], Wanted] = {}  # True: the float version of a sum that may overflow
         for name, (function, column) in wanted.items():
-            kind = types.field(name).type
-            values = None if column is None else self._values(name, function, rows, column, kind)
+            values = None if column is None else self._values(name, function, column, rows)
             given[name, False] = (function, values)
             if values is not None and function == "sum" and may_wrap(values):
                 given[name, True] = (function, values.cast(pa.float64(), safe=False))
-        codec = codec_of(keys, f"{self._path}.by")
+        codec = codec_of(self.key, f"{self._path}.by")
         of_groups, found = grouped(codec.canonical(keyed).columns, list(given.values()))
         results = dict(zip(given, found, strict=True))
-        columns = dict(zip(keys.names, of_groups, strict=True))
-        for name, (function, column) in wanted.items():
-            result, about = results[name, False], results.get((name, True))
-            columns[name] = self._fitted(name, function, column, result, types.field(name).type, about)
+        columns = dict(zip(self.key.names, of_groups, strict=True))
+        for name, (_, column) in wanted.items():
+            columns[name] = self._fitted(name, column, results[name, False], results.get((name, True)))
         return pa.table(columns)
 
-    def _values(
-        self, name: str, function: str, rows: pa.Table, column: str, kind: pa.DataType
-    ) -> pa.ChunkedArray:
+    def _values(self, name: str, function: str, column: str, rows: pa.Table) -> pa.ChunkedArray:
         """Return the values to aggregate: in the stored type, or for sums in a type that is wide enough.
 
         Values are cast before they are compared or added, so the result is the same as for single rows. Errors:
         `InputError` for a value that does not fit, such as 2^53 + 1 in a float64.
         """
-        path = f"{self._path}.{name}"
+        path, kind = f"{self._path}.{name}", self.types.field(name).type
         values = column_of(rows, column, path)
         if function == "count":
             return values
@@ -206,28 +194,23 @@ class Parts:
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
             return values
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-            raise InputError(
-                path,
-                found=f"{column!r}, {values.type}",
-                expected=f"{kind} ({refused})",
-                hint=_remedy(values.type, kind),
-            ) from None
+            rounds = pa.types.is_integer(values.type) and pa.types.is_floating(kind)
+            hint = (
+                "keep it as 'int64', or cast the column to a float before, which may round it"
+                if rounds
+                else ""
+            )
+            expected = f"{kind} ({refused})"
+            raise InputError(path, found=f"{column!r}, {values.type}", expected=expected, hint=hint) from None
 
     def _fitted(
-        self,
-        name: str,
-        function: str,
-        column: str | None,
-        result: pa.ChunkedArray,
-        kind: pa.DataType,
-        about: pa.ChunkedArray | None,
+        self, name: str, column: str | None, result: pa.ChunkedArray, about: pa.ChunkedArray | None
     ) -> pa.ChunkedArray:
-        """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for a value that does not
-        fit.
+        """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for one that does not fit.
 
         `about`: the same sums in floats, for sums that may have overflowed.
         """
-        error: object = ""
+        error, kind = "", self.types.field(name).type
         if about is None or not has_wrapped(result, about):
             try:
                 # A cast to the same type checks nothing, but a decimal sum may have more digits than its type allows.
@@ -237,15 +220,11 @@ class Parts:
                     return cast(result, kind)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
                 error = f" ({refused})"
-        path = f"{self._path}.{name}"
-        if function != "sum" or not (is_exact(kind) and is_exact(result.type)):
-            raise InputError(path, found=f"{column!r}, {result.type}", expected=f"{kind}{error}")
-        about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
-        raise InputError(
-            path,
-            found=f"a sum of about {pc.max(about).as_py():.4g}",
-            expected=f"{room_of(kind)}; use the type 'float64' or a larger unit{error}",
-        )
+        found, expected = f"{column!r}, {result.type}", f"{kind}{error}"
+        if is_exact(kind) and is_exact(result.type):
+            about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
+            found, expected = f"a sum of about {pc.max(about).as_py():.4g}", f"{room_of(kind)}{error}"
+        raise InputError(f"{self._path}.{name}", found=found, expected=expected)
 
 
 def _adds(stored: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray | None:
@@ -259,37 +238,27 @@ def _adds(stored: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray | No
     return pc.coalesce(sums, stored, new)
 
 
-def _has_order(kind: pa.DataType) -> bool:
-    """Return whether the order of a type's values is Arrow's own, unlike that of floats, which may be NaN."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
-
-
 def _either(first: pa.ChunkedArray, new: pa.ChunkedArray, stored: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the new values where `first` is true, else the stored ones; where one is missing, the other."""
     return pc.coalesce(pc.if_else(first, new, stored), stored, new)
 
 
+#: Types whose order is Arrow's own, unlike that of floats, which may be NaN.
+_HAVE_ORDER = (pa.types.is_integer, pa.types.is_temporal)
 #: By the function that merges two parts: the types whose rows it merges one by one, and how; null is no value.
-_BY_ROW: Mapping[str, tuple[Callable[[pa.DataType], bool], _Merge]] = {
-    "sum": (lambda kind: pa.types.is_integer(kind) or pa.types.is_float64(kind), _adds),
-    "min": (_has_order, lambda stored, new: _either(pc.less(new, stored), new, stored)),
-    "max": (_has_order, lambda stored, new: _either(pc.greater(new, stored), new, stored)),
-    "first": (lambda kind: True, pc.coalesce),
-    "last": (lambda kind: True, lambda stored, new: pc.coalesce(new, stored)),
+_BY_ROW: Mapping[str, tuple[Sequence[Callable[[pa.DataType], bool]], _Merge]] = {
+    "sum": ((pa.types.is_integer, pa.types.is_float64), _adds),
+    "min": (_HAVE_ORDER, lambda stored, new: _either(pc.less(new, stored), new, stored)),
+    "max": (_HAVE_ORDER, lambda stored, new: _either(pc.greater(new, stored), new, stored)),
+    "first": ((lambda kind: True,), pc.coalesce),
+    "last": ((lambda kind: True,), lambda stored, new: pc.coalesce(new, stored)),
 }
 
 
 def _merged(function: str, stored: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return two columns of parts merged row by row; None if that is not what grouping would give."""
     suits, merge = _BY_ROW[function]
-    return merge(stored, new) if stored.type == new.type and suits(new.type) else None
-
-
-def _remedy(given: pa.DataType, kind: pa.DataType) -> str:
-    """Return the remedy for an integer that a float does not hold; nothing for other types."""
-    if not (pa.types.is_integer(given) and pa.types.is_floating(kind)):
-        return ""
-    return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
+    return merge(stored, new) if stored.type == new.type and any(is_(new.type) for is_ in suits) else None
 
 
 # ------------------------------------------------------------------------------------------- sums
@@ -301,7 +270,7 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     If `kind` is exact, each value must fit it, not only the sum: 0.5 + 0.5 is refused for an integer. Errors: Arrow's,
     for a value that does not fit.
     """
-    if not is_added(column.type):
+    if not is_number(column.type):
         column = cast(column, kind)  # for example, text
     if pa.types.is_floating(column.type) and is_exact(kind):
         column = cast(column, kind)
@@ -317,11 +286,6 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return (
         column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and may_wrap(column) else column
     )
-
-
-def is_added(kind: pa.DataType) -> bool:
-    """Return whether a type is a number, so that it can hold a sum."""
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def wraps_by(kind: pa.DataType) -> float:

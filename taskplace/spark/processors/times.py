@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
+from taskplace.validation import named
 
 
 class Lost(NamedTuple):
@@ -107,9 +108,7 @@ def merged(inputs: Mapping[str, Times], node: str) -> Times:
     streams = list(inputs.values())
     names: Iterable[str] = dict.fromkeys(name for times in streams for name in times.lags)
     shared = {name: [times.lag(name) for times in streams] for name in names}
-    lags = {
-        name: max(lag or 0 for lag in its_lags) for name, its_lags in shared.items() if None not in its_lags
-    }
+    lags = {name: max(lag or 0 for lag in of) for name, of in shared.items() if None not in of}
     both = together(streams)
     if both.lost is not None:
         return both
@@ -119,12 +118,9 @@ def merged(inputs: Mapping[str, Times], node: str) -> Times:
         dropped = max([*gone, *(times.dropped for times in streams)])
         return Times(lags, every, dropped=dropped, never=both.never)
     own = ", ".join(f"{name!r} has {sorted(times.lags)}" for name, times in inputs.items() if times.lags)
-    return both.losing(
-        node,
-        f"a merge of streams without a common event time: {own}",
-        "declare the same column as event_time of all sources, or declare the column and its delay in a node behind "
-        f"{node!r}: {_DECLARATION}",
-    )
+    why = f"a merge of streams without a common event time: {own}"
+    remedy = f"or declare the column and its delay in a node behind {node!r}: {_DECLARATION}"
+    return both.losing(node, why, f"declare the same column as event_time of all sources, {remedy}")
 
 
 def together(inputs: Sequence[Times]) -> Times:
@@ -175,20 +171,11 @@ def declared(processor: object, options: Mapping[str, Any], times: Times, node: 
     delay = options.get("delay", getattr(processor, "delay", None))
     if column is None:
         if delay is not None:
-            raise InputError(
-                f"nodes.{node}.delay",
-                found=delay,
-                expected="event_time as well: the column that the delay applies to",
-            )
-        return times.losing(
-            node,
-            "which declares no event time for its output",
-            f"declare the column and its delay behind the watermark there: {_DECLARATION}",
-        )
-    if not isinstance(column, str) or not column:
-        raise InputError(
-            f"nodes.{node}.event_time", found=column, expected="the name of a column of its output"
-        )
+            expected = "event_time as well: the column that the delay applies to"
+            raise InputError(f"nodes.{node}.delay", found=delay, expected=expected)
+        remedy = f"declare the column and its delay behind the watermark there: {_DECLARATION}"
+        return times.losing(node, "which declares no event time for its output", remedy)
+    named(column, f"nodes.{node}.event_time", "the name of a column of its output")
     if not times.known and times.lost is None:
         return times
     further = 0 if delay is None else 1000 * milliseconds(delay, f"nodes.{node}.delay", zero=True)

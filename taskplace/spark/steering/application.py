@@ -92,7 +92,7 @@ class PublishedTasks:
     def _tasks_on(self, instance: str) -> str:
         """Return a text about the tasks that this query has, or may have, on an executor; empty for none."""
         if self.ran is None:
-            return "where its tasks run is unknown" + ("" if self.stood_down else " until it has run a batch")
+            return f"where its tasks run is unknown{'' if self.stood_down else ' until it has run a batch'}"
         if tasks := sum(name == instance for name in self.places.values()):
             return f"has {count(tasks, 'task')} there"
         return (
@@ -116,8 +116,8 @@ class SteeredQueries:
     polls until the next one.
 
     >>> queries = SteeredQueries()
-    >>> queries.publish("one", {TaskId(0, 0): "executor-1"}, {})
-    >>> queries.publish("two", {TaskId(0, 0): "executor-2"}, {})
+    >>> queries.publish("one", PublishedTasks({TaskId(0, 0): "executor-1"}))
+    >>> queries.publish("two", PublishedTasks({TaskId(0, 0): "executor-2"}))
     >>> base, tasks = queries.neighbours("two")
     >>> base, [(str(other.task.id), other.place) for other in tasks]
     (1, [('0_0', 'executor-1')])
@@ -153,11 +153,8 @@ class SteeredQueries:
         """
         with self._lock:
             if query in self._names:
-                raise InputError(
-                    "query",
-                    found="a query that is already steered",
-                    expected="a query that is not steered; use the existing handle, or call its stop() first",
-                )
+                expected = "a query that is not steered; use the existing handle, or call its stop() first"
+                raise InputError("query", found="a query that is already steered", expected=expected)
             self._names[query] = name or query
 
     def leave(self, query: str) -> list[str]:
@@ -172,37 +169,17 @@ class SteeredQueries:
             self.to_remove -= {*given_up}
             return given_up
 
-    def publish(
-        self,
-        query: str,
-        places: Mapping[TaskId, str | None],
-        weights: Mapping[TaskId, float],
-        *,
-        ran: Collection[str] | None = (),
-        stood_down: str = "",
-        drains_version: int | None = None,
-        alive: Collection[str] | None = None,
-    ) -> None:
+    def publish(self, query: str, tasks: PublishedTasks, alive: Collection[str] = ()) -> None:
         """Publish where the tasks of `query` belong, and on which executors they ran in its last batch.
 
-        The first call numbers the query. `ran`: None while no batch of the query was observed. `stood_down`: why no
-        task moves. `drains_version`: the version of the drains at the time of the decision, None for the current one.
-        `alive`: the executors that exist, None for any. The tasks of a query that has stood down count where they were
-        at the stand-down as long as their executor exists.
+        The first call numbers the query. `alive`: the executors that exist. The tasks of a query that has stood down
+        count where they were at the stand-down as long as their executor exists.
         """
         with self._lock:
-            planned, before = dict(places), self._published.get(query)
-            if before and before.stood_down and stood_down:
-                was = {task: before.planned.get(task) for task in places}
-                planned |= {t: name for t, name in was.items() if name and (alive is None or name in alive)}
-            self._published[query] = PublishedTasks(
-                places=dict(places),
-                weights=dict(weights),
-                ran=None if ran is None else frozenset(ran),
-                stood_down=stood_down,
-                drains_version=self.drains_version if drains_version is None else drains_version,
-                planned=planned,
-            )
+            planned, before = dict(tasks.places), self._published.get(query)
+            if before and before.stood_down and tasks.stood_down:
+                planned |= {t: at for t in planned if (at := before.planned.get(t)) in alive}
+            self._published[query] = replace(tasks, planned=planned)
 
     def publish_unknown(self, query: str, stood_down: str) -> None:
         """Publish that `query` has stood down, and that it is unknown where its tasks run."""
@@ -218,8 +195,10 @@ class SteeredQueries:
         for name, own in published.items():
             if name == query:
                 base = number
-            else:
-                tasks += _numbered(own, number)
+            for task, place in own.planned.items() if name != query else ():
+                joint = TaskId(number + task.subtopology, task.partition)
+                weighed = Task(joint, end_offset=1, weight=own.weights.get(task, 1.0))
+                tasks.append(NeighbourTask(weighed, place, fixed=bool(own.stood_down)))
             number += own.subtopologies
         return Neighbours(number if base is None else base, tasks)
 
@@ -249,25 +228,22 @@ class SteeredQueries:
             self.to_remove -= {instance}
             del self._tries[instance], self._waits[instance]
 
-    def empty(self, instance: str) -> bool:
-        """Return whether no task of a steered query belongs on `instance`, nor ran there in its query's last batch.
-
-        A query that has not run a batch yet, or has not planned since the drain began, keeps it from being empty.
-        """
-        return not self.blockers(instance)
-
     def blockers(self, instance: str) -> tuple[Blocker, ...]:
-        """Return the steered queries that keep `instance` from being empty, each with the reason."""
+        """Return the steered queries that keep `instance` from being empty, each with the reason; empty without any.
+
+        An executor is empty if no task of a steered query belongs there, nor ran there in its query's last batch. A
+        query that has not run a batch yet, or has not planned since the drain began, keeps it from being empty.
+        """
         with self._lock:
-            published, names = dict(self._published), dict(self._names)
             since = self._draining_since.get(instance, 0)
-        blockers = (
-            published.get(query, PublishedTasks()).blocker(
-                names.get(query, query), instance, drains_since=since
-            )
-            for query in dict.fromkeys([*published, *names])
-        )
-        return tuple(blocker for blocker in blockers if blocker)
+            names = dict.fromkeys(self._published) | self._names
+            found = [
+                self._published.get(query, PublishedTasks()).blocker(
+                    name or query, instance, drains_since=since
+                )
+                for query, name in names.items()
+            ]
+        return tuple(blocker for blocker in found if blocker)
 
     def remove(self, instance: str, request: Callable[[], bool | None]) -> bool | None:
         """Call `request` if the executor's removal is pending and the executor is empty; return its answer.
@@ -278,10 +254,9 @@ class SteeredQueries:
         if not self._removing.acquire(blocking=False):
             return None
         try:
-            if instance not in self.to_remove or not self.empty(instance):
-                return None
-            if self._waits[instance] > 0:
-                self._waits[instance] -= 1
+            waits = self._waits[instance]
+            self._waits[instance] = max(0, waits - 1)
+            if waits or instance not in self.to_remove or self.blockers(instance):
                 return None
             try:
                 answer = request()
@@ -296,16 +271,6 @@ class SteeredQueries:
             return answer
         finally:
             self._removing.release()
-
-
-def _numbered(own: PublishedTasks, number: int) -> list[NeighbourTask]:
-    """Return the tasks of a query whose first subtopology has this number in the joint problem."""
-    tasks = []
-    for task, place in own.planned.items():
-        joint = TaskId(number + task.subtopology, task.partition)
-        weighed = Task(joint, end_offset=1, weight=own.weights.get(task, 1.0))
-        tasks.append(NeighbourTask(weighed, place, fixed=bool(own.stood_down)))
-    return tasks
 
 
 class SteeredApplication:
@@ -395,8 +360,9 @@ class SteeredApplication:
         name = self.name_of(executor)
         running = {executor.instance for executor in self.bridge.executors()}
         if not running - self.queries.draining - {name}:
-            expected = "at least one other executor that can take its tasks"
-            raise InputError("drain", found=name, expected=expected)
+            raise InputError(
+                "drain", found=name, expected="at least one other executor that can take its tasks"
+            )
         self.queries.drain(name, remove=remove)
         self._requested.add(name)
         self._log_event(f"drain of {name} requested" + (", and its removal once empty" if remove else ""))
@@ -409,8 +375,7 @@ class SteeredApplication:
 
     def kept(self) -> dict[str, tuple[str, ...]]:
         """Return, for each draining executor that is not empty, which queries keep tasks there, and why."""
-        draining = sorted(self.queries.draining - self.gone)
-        blockers = {name: self.queries.blockers(name) for name in draining}
+        blockers = {name: self.queries.blockers(name) for name in sorted(self.queries.draining - self.gone)}
         return {name: tuple(map(str, blocking)) for name, blocking in blockers.items() if blocking}
 
     def follow_drains(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyspark
@@ -29,7 +29,6 @@ from taskplace.spark.steering.layout import (
     WORKS,
     QueryLayout,
     SparkSettings,
-    StateOperator,
     layout,
     operators_in,
     read_operators,
@@ -54,13 +53,10 @@ class StateBridge(Bridge):
         self._query: Any = getattr(query, "_jsq", None)
         if self._query is None or not hasattr(query, "runId"):
             if type(query).__module__.startswith("pyspark.sql.connect"):
-                raise UnsupportedSpark(
-                    f"found a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
-                )
+                raise UnsupportedSpark(f"found a query of Spark Connect; {WORKS}")
             raise InputError("query", found=query, expected="a running StreamingQuery")
-        if not supported(
-            pyspark.__version__
-        ):  # in another version, private methods may mean something else under the same name
+        # In another version, private methods may mean something else under the same name.
+        if not supported(pyspark.__version__):
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
         super().__init__(_session_of(self._query))
         self.run_id, self.id, self.name = query.runId, query.id, query.name
@@ -153,13 +149,8 @@ class StateBridge(Bridge):
             operators = operators_in(plan, lambda number: self._names(f"{root}/state/{number}/0"))
         else:
             return None
-        operators = that_ran(operators, self._partitions(operators), planned=planned)
-        return layout(operators, plan)
-
-    def _partitions(self, operators: Iterable[StateOperator]) -> dict[int, int]:
-        """Return how many partitions of each operator have a directory in the checkpoint. One listing per operator."""
-        root = self._execution.resolvedCheckpointRoot()
-        return {op.id: count_partitions(self._names(f"{root}/state/{op.id}")) for op in operators}
+        there = {op.id: count_partitions(self._names(f"{root}/state/{op.id}")) for op in operators}
+        return layout(that_ran(operators, there, planned=planned), plan)
 
     def _names(self, directory: str) -> list[str]:
         """Return the names in a directory; none if it is not there."""
@@ -185,9 +176,8 @@ class StateBridge(Bridge):
         sent = 0
         for task, executor in intended:
             for store in layout.stores(task):
-                self._coordinator.reportActiveInstance(
-                    self._store(store), executor.host, executor.id, self._nobody
-                )
+                id_ = self._store(store)
+                self._coordinator.reportActiveInstance(id_, executor.host, executor.id, self._nobody)
                 sent += 1
         return sent
 
@@ -225,11 +215,16 @@ class StateBridge(Bridge):
             tasks = [self._tasks(store, stage) for stage in stages if self._has_state(store, stage)]
             # Parents have lower numbers, so the last stage of the data flow comes first, as in the layout.
             if [len(stage) for stage in tasks] == wanted:
-                return {
-                    TaskId(number, partition): _seconds(task) if by == "task.time" else _rows(task)
+                found = [
+                    (number, stage[at]["taskMetrics"], at)
                     for number, stage in enumerate(tasks)
-                    for partition, task in stage.items()
-                }
+                    for at in stage
+                ]
+                if by == "rows":
+                    return {
+                        TaskId(n, at): float(of["shuffleReadMetrics"]["recordsRead"]) for n, of, at in found
+                    }
+                return {TaskId(n, at): OVERHEAD_SECONDS + of["executorRunTime"] / 1000 for n, of, at in found}
         return {}
 
     def _has_state(self, store: Any, stage: int) -> bool:
@@ -253,12 +248,11 @@ class StateBridge(Bridge):
         hadoop = self._jsc.hadoopConfiguration()
         sizes = {}
         for task in layout.tasks:
-            size = 0
-            for directory in sorted({(op, partition) for op, partition, _ in layout.stores(task)}):
-                where = "/".join(map(str, ("state", *directory)))
+            sizes[task] = 0.0
+            for operator in sorted({operator for operator, _, _ in layout.stores(task)}):
+                where = f"state/{operator}/{task.partition}"
                 path = self._jvm.org.apache.hadoop.fs.Path(self._execution.resolvedCheckpointRoot(), where)
-                size += path.getFileSystem(hadoop).getContentSummary(path).getLength()
-            sizes[task] = float(size)
+                sizes[task] += path.getFileSystem(hadoop).getContentSummary(path).getLength()
         return sizes
 
 
@@ -276,12 +270,8 @@ def _session_of(query: Any) -> SparkSession:
                 return session
     except JVM_ENDED:
         pass
-    raise InputError(
-        "query",
-        found="a query whose Spark session was stopped",
-        expected="a running StreamingQuery of the current session",
-        hint="start the query again and steer the new one",
-    )
+    expected = "a running StreamingQuery of the current session"
+    raise InputError("query", found="a query whose Spark session was stopped", expected=expected)
 
 
 def _has(owner: Any, *methods: str) -> bool:
@@ -296,14 +286,3 @@ def count_partitions(names: Iterable[str]) -> int:
     11
     """
     return 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
-
-
-def _seconds(task: Mapping[str, Any]) -> float:
-    return OVERHEAD_SECONDS + float(task["taskMetrics"]["executorRunTime"]) / 1000
-
-
-def _rows(task: Mapping[str, Any]) -> float:
-    return float(task["taskMetrics"]["shuffleReadMetrics"]["recordsRead"])
-
-
-__all__: Sequence[str] = ("StateBridge",)

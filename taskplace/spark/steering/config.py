@@ -38,20 +38,15 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
     SECTION: ClassVar[str] = "steering"
 
     max_moves_per_batch: Annotated[
-        Positive,
-        about("most tasks that leave running executors between two batches", unit="tasks"),
+        Positive, about("most tasks that leave running executors between two batches", unit="tasks")
     ] = 4
     worth_batches: Annotated[
         Annotated[float, Meta(ge=0, le=validation.MOST_NUMBER)],
-        about(
-            "moves must pay off within this many batches; 0: always move",
-            unit="batches",
-        ),
+        about("moves must pay off within this many batches; 0: always move", unit="batches"),
     ] = 100.0
     load_by: Annotated[LoadBy, about("measure of a task's load")] = LoadBy.TASK_TIME
     load_every_batches: Annotated[
-        Positive,
-        about("batches between two measurements of load", unit="batches"),
+        Positive, about("batches between two measurements of load", unit="batches")
     ] = 10
     load_tolerance: Annotated[
         AboveZero,
@@ -66,6 +61,5 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
         ),
     ] = 3
     reload_bytes_per_second: Annotated[
-        AboveZero,
-        about("speed of loading state, until measured", unit="bytes/s"),
+        AboveZero, about("speed of loading state, until measured", unit="bytes/s")
     ] = 20 * 2.0**20

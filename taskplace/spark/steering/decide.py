@@ -155,10 +155,8 @@ cost 0.200 s of reloading: worth it
 
 def dry_run(config: SteeringConfig, state: SteeringState, observed: Observation) -> Decision:
     """Return the decision that a fresh state with the current weights would give."""
-    decision, _ = decide(
-        config, SteeringState(weights=state.weights), replace(observed, ran=False, load=None)
-    )
-    return decision
+    fresh = SteeringState(weights=state.weights)
+    return decide(config, fresh, replace(observed, ran=False, load=None))[0]
 
 
 # -- the steps of a decision, in order
@@ -280,10 +278,7 @@ def hopeless(settings: SparkSettings) -> StandDown | None:
     >>> hopeless(SparkSettings(unload_on_commit=True)).remedy
     'set it to false and restart the query'
     """
-    if settings.unload_on_commit:
-        key = "spark.sql.streaming.stateStore.unloadOnCommit"
-        return StandDown(
-            f"{key}=true drops every store after every batch, so there is no state to keep in place",
-            "set it to false and restart the query",
-        )
-    return None
+    if not settings.unload_on_commit:
+        return None
+    reason = "spark.sql.streaming.stateStore.unloadOnCommit=true drops every store after every batch"
+    return StandDown(reason, "set it to false and restart the query")

@@ -113,19 +113,19 @@ class TaskWeights:
         for task, value in load.items():
             if value >= 0 and math.isfinite(value):
                 samples[task] = (*samples.get(task, ()), value)[-SAMPLES:]
-        usual = _usual(samples)
+        medians: dict[int, list[float]] = defaultdict(list)
+        for task, own in samples.items():
+            medians[task.subtopology].append(median(own))
+        usual = {number: median(values) or fmean(values) for number, values in medians.items()}
         weights = {task: self._weight(task, own, usual) for task, own in samples.items()}
         return TaskWeights(samples, {task: weight for task, weight in weights.items() if weight != 1.0})
 
     def only(self, tasks: Iterable[TaskId]) -> TaskWeights:
         """Return the weights without those of all other tasks."""
         kept = set(tasks)
-        if self.samples.keys() <= kept and self.unusual.keys() <= kept:
-            return self
-        return replace(
-            self,
-            samples={task: own for task, own in self.samples.items() if task in kept},
-            unusual={task: weight for task, weight in self.unusual.items() if task in kept},
+        return TaskWeights(
+            {task: own for task, own in self.samples.items() if task in kept},
+            {task: weight for task, weight in self.unusual.items() if task in kept},
         )
 
     def _weight(self, task: TaskId, samples: tuple[float, ...], usual: Mapping[int, float]) -> float:
@@ -142,14 +142,6 @@ class TaskWeights:
 
 def _same(one: float, other: float) -> bool:
     return 1 / SAME < one / other < SAME
-
-
-def _usual(samples: Mapping[TaskId, tuple[float, ...]]) -> dict[int, float]:
-    """Return the usual measurement of each subtopology."""
-    by_subtopology: dict[int, list[float]] = defaultdict(list)
-    for task, own in samples.items():
-        by_subtopology[task.subtopology].append(median(own))
-    return {number: median(values) or fmean(values) for number, values in by_subtopology.items()}
 
 
 @dataclass(frozen=True)
@@ -246,26 +238,22 @@ class MeasuredCosts:
             return replace(self, costs=Costs())
         metrics = [{**operator, **(operator.get("customMetrics") or {})} for operator in operators]
         own_times = sum(_number(operator, name) for operator in metrics for name in _TIMES)
-        loading = sum(_number(operator, name) for operator in metrics for name in operator if _loads(name))
-        return replace(
-            self,
-            rows=sum(_number(operator, "numRowsTotal") for operator in metrics),
-            bytes=sum(_number(operator, "memoryUsedBytes") for operator in metrics),
-            operators=_append(self.operators, own_times / 1000 / tasks),
-            timed=_append(self.timed, median(seconds)) if seconds else self.timed,
-        )._after_loading(loading / 1000, tasks=tasks, loaded=loaded)
-
-    def _after_loading(self, seconds: float, *, tasks: int, loaded: int | None) -> MeasuredCosts:
-        """Return the costs after a batch that loaded state for so many seconds."""
+        loading = (
+            sum(_number(operator, name) for operator in metrics for name in operator if _loads(name)) / 1000
+        )
+        size = sum(_number(operator, "memoryUsedBytes") for operator in metrics)
         quiet, reloads = self.quiet, self.reloads
         if loaded == 0:
-            quiet = _append(quiet, seconds / tasks)
-        elif loaded and seconds and quiet:
-            reloads = _append(reloads, max(0.0, seconds - median(quiet) * tasks) / loaded)
-        reload = median(reloads) if reloads else self.bytes / tasks / self.bytes_per_second
-        task = median(self.timed or self.operators)
-        costs = Costs(max(task, MIN_TASK_SECONDS), max(reload, MIN_RELOAD_SECONDS))
-        return replace(self, costs=costs, quiet=quiet, reloads=reloads)
+            quiet = _append(quiet, loading / tasks)
+        elif loaded and loading and quiet:
+            reloads = _append(reloads, max(0.0, loading - median(quiet) * tasks) / loaded)
+        by_operators = _append(self.operators, own_times / 1000 / tasks)
+        timed = _append(self.timed, median(seconds)) if seconds else self.timed
+        reload = median(reloads) if reloads else size / tasks / self.bytes_per_second
+        costs = Costs(max(median(timed or by_operators), MIN_TASK_SECONDS), max(reload, MIN_RELOAD_SECONDS))
+        rows = sum(_number(operator, "numRowsTotal") for operator in metrics)
+        sizes: dict[str, Any] = {"rows": rows, "bytes": size, "operators": by_operators, "timed": timed}
+        return replace(self, **sizes, costs=costs, quiet=quiet, reloads=reloads)
 
 
 def _append(samples: tuple[float, ...], value: float) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ All moves to a target are judged together: the first of three moves off the busi
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -21,7 +21,7 @@ from itertools import accumulate
 from taskplace.model.plan import Move
 from taskplace.spark.steering.measurements import Costs, TaskWeights
 from taskplace.spark.steering.observation import Observation
-from taskplace.spark.steering.target import EXACT, Target
+from taskplace.spark.steering.target import EXACT, Loads, Target
 from topology.tasks import TaskId
 
 
@@ -63,23 +63,18 @@ def choose_moves(
     updated after each choice.
     """
     slots = {name: observed.cluster.capacity(name) for name in observed.cluster.slots}
-    load = dict.fromkeys(slots, 0.0)
-    for task, at in observed.places.items():
-        if at in load:
-            load[at] += weights.of(task) / slots[at]
+    at = {task: name for task, name in observed.places.items() if name is not None and name in slots}
+    placed = Loads({task: weights.of(task) for task in at}, at, slots)
 
     def order(task: TaskId) -> tuple[bool, float, float, TaskId]:
-        at, to = str(observed.places[task]), target.places[task]
-        return (at not in observed.cluster.draining, load[to] - load[at], -weights.of(task), task)
+        load, name, to = placed.loads[None], at[task], target.places[task]
+        return (name not in observed.cluster.draining, load[to] - load[name], -weights.of(task), task)
 
-    left, chosen = sorted(due), list[TaskId]()
+    left, chosen = set(due), list[TaskId]()
     while left and len(chosen) < limit:
-        task = min(left, key=order)
-        left.remove(task)
-        chosen.append(task)
-        at, to = str(observed.places[task]), target.places[task]
-        load[at] -= weights.of(task) / slots[at]
-        load[to] += weights.of(task) / slots[to]
+        chosen.append(min(left, key=order))
+        left.remove(chosen[-1])
+        placed.hand_over(chosen[-1], target.places[chosen[-1]])
     return chosen
 
 
@@ -183,66 +178,46 @@ def gained(
     >>> gained({a: 9.0, b: 2.0, c: 1.0}, there, there | {b: "z"}, slots)
     2.0
     """
-    change = _Change(seconds, before, after, slots)
-    by_subtopology: dict[int, list[TaskId]] = defaultdict(list)
-    for task in after:
-        by_subtopology[task.subtopology].append(task)
-    equal, unequal = 0.0, 0.0
-    for tasks in by_subtopology.values():
-        if change.alike(tasks):
-            equal += change.by_count(tasks)
+    was, now = Loads(seconds, dict(before), slots), Loads(seconds, dict(after), slots)
+    equal = unequal = together = 0.0
+    for part in now.loads:
+        own = {task: seconds[task] for task in after if part in (None, task.subtopology)}
+        alike = len({*own.values()}) < 2
+        gain = _by_count(own, before, after, slots) if alike else _by_load(was, now, part)
+        if part is None:
+            together = gain
+        elif alike:
+            equal += gain
         else:
-            unequal += change.by_load(tasks)
-    tasks = list(after)
-    together = change.by_count(tasks) if change.alike(tasks) else change.by_load(tasks)
-    if unequal * together < 0 and unequal * change.by_load(tasks, busiest=1) >= 0:
+            unequal += gain
+    if unequal * together < 0 and unequal * _by_load(was, now, None, busiest=1) >= 0:
         together = 0.0
     return (equal + unequal + together) / 2
 
 
-@dataclass(frozen=True)
-class _Change:
-    """A placement `before` and `after`, to be judged for any of its tasks."""
+def _by_count(
+    seconds: Mapping[TaskId, float],
+    before: Mapping[TaskId, str],
+    after: Mapping[TaskId, str],
+    slots: Mapping[str, int],
+) -> float:
+    """Return the gain of tasks that take equally long."""
+    total, number, less = max(1, sum(slots.values())), len(seconds), [0, 0]
+    for places, sign in ((before, 1), (after, -1)):
+        counts = Counter(places[task] for task in seconds)
+        less[0] += sign * sum(max(0, counts[name] + number * -own // total) for name, own in slots.items())
+        less[1] += sign * sum(max(0, number * own // total - counts[name]) for name, own in slots.items())
+    each = next(iter(seconds.values()))
+    return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
 
-    seconds: Mapping[TaskId, float]
-    before: Mapping[TaskId, str]
-    after: Mapping[TaskId, str]
-    slots: Mapping[str, int]
 
-    def alike(self, tasks: Sequence[TaskId]) -> bool:
-        """Return whether these tasks take equally long."""
-        return len({self.seconds[task] for task in tasks}) < 2
-
-    def by_count(self, tasks: Sequence[TaskId]) -> float:
-        """Return the gain of tasks that take equally long."""
-        was, now = (self._unbalanced(places, tasks) for places in (self.before, self.after))
-        less = [one - other for one, other in zip(was, now, strict=True)]
-        each = self.seconds[tasks[0]] if tasks else 0.0
-        return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
-
-    def by_load(self, tasks: Sequence[TaskId], *, busiest: int | None = None) -> float:
-        """Return the gain of tasks that take different times; with `busiest`, only on so many of the busiest slots."""
-        had, have = (self._loads(places, tasks)[:busiest] for places in (self.before, self.after))
-        lost = [one - other for one, other in zip(had, have, strict=True)]
-        first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
-        sums = list(accumulate(lost))
-        return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
-
-    def _unbalanced(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> tuple[int, int]:
-        """Return the number of these tasks above the ceilings of shares, and the number lacking below the floors."""
-        total, number = max(1, sum(self.slots.values())), len(tasks)
-        counts = Counter(places[task] for task in tasks)
-        above = sum(max(0, counts[name] + number * -own // total) for name, own in self.slots.items())
-        below = sum(max(0, number * own // total - counts[name]) for name, own in self.slots.items())
-        return above, below
-
-    def _loads(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> list[float]:
-        """Return the load of each slot from these tasks, busiest first. The slots of an executor share its work."""
-        loads = dict.fromkeys(self.slots, 0.0)
-        for task in tasks:
-            loads[places[task]] += self.seconds[task] / self.slots[places[task]]
-        slots = (load for name, load in loads.items() for _ in range(self.slots[name]))
-        return sorted(slots, reverse=True)
+def _by_load(was: Loads, now: Loads, part: int | None, *, busiest: int | None = None) -> float:
+    """Return the gain of tasks that take different times; with `busiest`, only on so many of the busiest slots."""
+    had, have = was.by_slot(part)[:busiest], now.by_slot(part)[:busiest]
+    lost = [one - other for one, other in zip(had, have, strict=True)]
+    first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
+    sums = list(accumulate(lost))
+    return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
 
 
 def _filled(

@@ -11,19 +11,18 @@ a task really runs, nor which tasks load their state in the next batch; `SentMov
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from taskplace.model.plan import Move
-from taskplace.spark.steering.application import SteeredApplication
+from taskplace.spark.steering.application import PublishedTasks, SteeredApplication
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
 from taskplace.spark.steering.layout import QueryLayout
 from taskplace.spark.steering.measurements import Load, LoadSampling, MeasuredCosts, measure_load
 from taskplace.spark.steering.observation import ExecutorSlots, Observation
-from taskplace.spark.steering.status import Decision, StandDown, SteeringPhase, SteeringStatus
+from taskplace.spark.steering.status import Decision, StandDown, SteeringPhase
 from topology.tasks import TaskId
 
 Places = Mapping[TaskId, str | None]
@@ -78,13 +77,9 @@ class SentMoves:
 
     def to_return(self, now: Places, usable: Collection[str]) -> dict[TaskId, str]:
         """Return the tasks to send back, each with its origin: those that `now` are still where they were sent."""
+        sent = {task: name for task, name in now.items() if name and name == self.expected.get(task)}
         return {
-            task: at
-            for task, at in self.origins.items()
-            if at is not None
-            and at in usable
-            and now.get(task) not in (None, at)
-            and now[task] == self.expected.get(task)
+            task: at for task, at in self.origins.items() if at and at in usable and sent.get(task, at) != at
         }
 
 
@@ -144,7 +139,7 @@ class SteeringRounds:
         if not self.memory.layout.tasks:
             self._remember(batch=batch)
             if self.memory.layout_final:
-                self._app.queries.publish(self._app.run_id, {}, {})
+                self._app.queries.publish(self._app.run_id, PublishedTasks(ran=frozenset()))
             return
         # Read the version first: this round may miss a drain that is requested after this line.
         drains_version = self._app.queries.drains_version
@@ -199,28 +194,6 @@ class SteeringRounds:
             app.bridge.send(memory.layout, [(task, usable[name]) for task, name in origins.items()])
             self._log_event(f"{len(origins)} moves that have not run yet are reverted", ())
 
-    def describe(self, before: SteeringStatus, seconds: float) -> SteeringStatus:
-        """Return the status after a round that took so many seconds."""
-        memory, state, last = self.memory, self.memory.state, self.memory.decision
-        running, intended = Counter(memory.places.values()), Counter(state.target.places.values())
-        names = sorted({*self._app.present, *(name for name in running if name)})
-        weights = {str(task): state.weights.of(task) for task in memory.places}
-        return replace(
-            before,
-            batch=memory.batch,
-            operators=memory.layout.described,
-            executors={name: (running[name], intended[name]) for name in names},
-            moved=memory.sent.moved + memory.sent.on_the_way,
-            waiting=last.waiting if last else 0,
-            overruled=state.watch.total,
-            verdict=str(state.verdict) if state.verdict.moves else "",
-            load=memory.sampling.note,
-            weights={name: weight for name, weight in weights.items() if weight != 1.0},
-            rows=memory.costs.rows,
-            bytes=memory.costs.bytes,
-            seconds=seconds,
-        )
-
     # -- the steps of a round
 
     def _discover(self, *, ran: bool) -> None:
@@ -272,18 +245,15 @@ class SteeringRounds:
 
     def _publish(self, decision: Decision, drains_version: int) -> None:
         """Publish to the other queries where the tasks of this query belong, and where they ran."""
-        memory = self.memory
-        alive = self._app.present.keys() | self._app.ending
-        ran = None if memory.ran is None else {n for n in memory.ran.values() if n and n in alive}
-        self._app.queries.publish(
-            self._app.run_id,
-            {**dict.fromkeys(memory.places), **decision.intended},
-            {task: memory.state.weights.of(task) for task in memory.places},
-            ran=ran,
+        memory, alive = self.memory, self._app.present.keys() | self._app.ending
+        tasks = PublishedTasks(
+            places={**dict.fromkeys(memory.places), **decision.intended},
+            weights={task: memory.state.weights.of(task) for task in memory.places},
+            ran=None if memory.ran is None else frozenset(n for n in memory.ran.values() if n in alive and n),
             stood_down=str(decision.stood_down or ""),
             drains_version=drains_version,
-            alive=alive,
         )
+        self._app.queries.publish(self._app.run_id, tasks, alive)
 
     def _send(self, decision: Decision) -> None:
         """Send the tasks that should run elsewhere. They are remembered first, because sending may fail half-way."""
@@ -301,15 +271,12 @@ class SteeringRounds:
 
     def _log(self, decision: Decision) -> None:
         """Log the decision if it adds something to what was logged."""
-        memory, text = self.memory, str(decision)
-        if decision.stood_down:
-            new = decision.stood_down != memory.logged_stand_down
-        else:
-            new = bool(decision.moves or decision.why)
+        memory, text, down = self.memory, str(decision), decision.stood_down
+        new = down != memory.logged_stand_down if down else decision.moves or decision.why
         if new and text != memory.logged:
             self._log_event(text, decision.moves)
             self._remember(logged=text)
-        self._remember(decision=decision, logged_stand_down=decision.stood_down)
+        self._remember(decision=decision, logged_stand_down=down)
 
     def _remember(self, **values: Any) -> None:
         self.memory = replace(self.memory, **values)

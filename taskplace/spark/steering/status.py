@@ -5,8 +5,10 @@ machines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
+
+from msgspec import json
 
 from taskplace.model.plan import Move
 from taskplace.rebalance.triggers import Trigger
@@ -101,11 +103,6 @@ class SteeringPhase(str, Enum):
 
     __str__ = str.__str__
 
-    @property
-    def over(self) -> bool:
-        """Whether the handle has ended for good."""
-        return self in (SteeringPhase.STOPPED, SteeringPhase.ENDED)
-
 
 @dataclass(frozen=True)
 class SteeringStatus:
@@ -169,16 +166,5 @@ class SteeringStatus:
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, ready for JSON."""
-        executors = {
-            name: {"tasks": now, "intended": target} for name, (now, target) in self.executors.items()
-        }
-        return {
-            **asdict(self),
-            "state": str(self.state),
-            "operators": list(self.operators),
-            "draining": list(self.draining),
-            "kept": {name: list(why) for name, why in self.kept.items()},
-            "changes": list(self.changes),
-            "weights": dict(self.weights),
-            "executors": executors,
-        }
+        executors = {name: {"tasks": now, "intended": then} for name, (now, then) in self.executors.items()}
+        return {**json.decode(json.encode(self)), "executors": executors}

@@ -17,8 +17,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +86,8 @@ class Steering:
         self._schedule = RoundSchedule(self._app)
         self._changes: deque[str] = deque(maxlen=EVENTS_KEPT)
         self._event_count = 0
-        self._shown = SteeringStatus(self._app.query_name, SteeringPhase.WAITING)  # as of the last round
+        self._ended: SteeringPhase | None = None
+        self._shown, self._seconds = self._rounds.memory, 0.0  # as of the last round that has succeeded
         self._wake, self._stopped = threading.Event(), threading.Event()
         self._thread = threading.Thread(
             target=self._poll, name=f"taskplace-steer-{self._app.query_name}", daemon=True
@@ -107,17 +109,33 @@ class Steering:
 
     def status(self) -> SteeringStatus:
         """Return the status as of the last round; does not wait for a running round."""
-        memory = self._rounds.memory
-        down = memory.state.stood_down
+        now, shown = self._rounds.memory, self._shown
+        state, weights = shown.state, shown.state.weights
+        running, intended = Counter(shown.places.values()), Counter(state.target.places.values())
         with self._events_lock:
             changes, event_count = tuple(self._changes), self._event_count
-        return replace(
-            self._shown,
-            state=self._shown.state if self._over else memory.phase,
+        return SteeringStatus(
+            self._app.query_name,
+            self._ended or now.phase,
+            batch=shown.batch,
+            operators=shown.layout.described,
+            executors={
+                name: (running[name], intended[name])
+                for name in sorted({*self._app.present, *(name for name in running if name)})
+            },
             draining=tuple(sorted(self._app.queries.draining | self._app.ending)),
             kept=self._app.kept(),
-            reason=str(down) if down else "",
+            moved=shown.sent.moved + shown.sent.on_the_way,
+            waiting=shown.decision.waiting if shown.decision else 0,
+            overruled=state.watch.total,
+            reason=str(now.state.stood_down or ""),
+            verdict=str(state.verdict) if state.verdict.moves else "",
+            load=shown.sampling.note,
+            weights={str(task): weights.of(task) for task in shown.places if weights.of(task) != 1.0},
+            rows=shown.costs.rows,
+            bytes=shown.costs.bytes,
             errors=self._schedule.errors + self._app.errors,
+            seconds=self._seconds,
             changes=changes,
             event_count=event_count,
         )
@@ -167,12 +185,11 @@ class Steering:
         query also answers so after it was stopped. The status names the queries that keep an executor.
         Errors: `InputError` for an executor that never existed.
         """
-        name = self._app.name_of(executor, gone=True, ask=not self._over)
-        if name in self._app.gone:
+        name = self._app.name_of(executor, gone=True, ask=not self._ended)
+        ends = not self._ended and name.removeprefix("executor-") not in self._app.bridge.alive()
+        if name in self._app.gone or ends:
             return True
-        if not self._over and name.removeprefix("executor-") not in self._app.bridge.alive():
-            return True
-        return self._app.queries.empty(name) and self._rounds.memory.empty_of(name)
+        return not self._app.queries.blockers(name) and self._rounds.memory.empty_of(name)
 
     def resume(self) -> None:
         """End a stand-down. Errors: `InputError` after the end."""
@@ -209,7 +226,10 @@ class Steering:
     def _step(self) -> float | None:
         """Poll once; return the seconds to wait, None once the query has ended."""
         try:
-            if not self._query_runs():
+            runs = False
+            with suppress(ConnectionError):  # Spark itself has ended, and its queries with it
+                runs = self._app.bridge.active()
+            if not runs:
                 self._end(SteeringPhase.ENDED)
                 return None
             self._turn()
@@ -226,27 +246,18 @@ class Steering:
         if due is None:
             return False
         with self._lock:
-            if self._over:  # stopped meanwhile: nothing may be sent or published now
+            if self._ended:  # stopped meanwhile: nothing may be sent or published now
                 return False
-            self._run_round(due, began)
-        if self._rounds.memory.sampling.sizes_due:
+            self._schedule.begin(due)
+            self._rounds.run(due.batch, ran=due.ran)
+            self._schedule.succeeded(due)
+            self._shown, self._seconds = self._rounds.memory, time.perf_counter() - began
+        if self._shown.sampling.sizes_due:
             sizes, note = self._rounds.read_sizes()
             with self._lock:
                 self._rounds.note_sizes(sizes, note)
-                self._shown = self._rounds.describe(self._shown, self._shown.seconds)
+                self._shown = self._rounds.memory
         return True
-
-    def _run_round(self, due: DueRound, began: float) -> None:
-        self._schedule.begin(due)
-        self._rounds.run(due.batch, ran=due.ran)
-        self._schedule.succeeded(due)
-        self._shown = self._rounds.describe(self._shown, time.perf_counter() - began)
-
-    def _query_runs(self) -> bool:
-        try:
-            return self._app.bridge.active()
-        except ConnectionError:  # Spark itself has ended, and its queries with it
-            return False
 
     def _failed(self, error: Exception) -> None:
         """Count a failure; repeat the round once the query waits, or stand down."""
@@ -258,16 +269,16 @@ class Steering:
                 log.warning(
                     "steering of query %s failed; the query continues", self._app.run_id, exc_info=True
                 )
-            if not self._schedule.requested and not self._over:
-                reason = (
-                    f"{MOST_ERRORS} errors in a row inside steering, the last {type(error).__name__}: {error}"
+            if not self._schedule.requested and not self._ended:
+                last = f"{type(error).__name__}: {error}"
+                reason = f"{MOST_ERRORS} errors in a row inside steering, the last {last}"
+                self._rounds.give_up(
+                    batch, StandDown(reason, "see the log for the first of them, then resume()")
                 )
-                why = StandDown(reason, "see the log for the first of them, then resume()")
-                self._rounds.give_up(batch, why)
 
     def _end(self, phase: SteeringPhase) -> None:
         with self._lock:
-            if self._over:
+            if self._ended:
                 return
             if phase is SteeringPhase.STOPPED:
                 try:
@@ -275,16 +286,12 @@ class Steering:
                 except Exception:
                     self._schedule.errors += 1
                     log.warning("cannot revert moves that have not run yet", exc_info=True)
-            self._shown = replace(self._shown, state=phase)
+            self._ended = phase
             for name in self._app.queries.leave(self._app.run_id):
                 self._log_event(f"{name} will not be removed: no steered query is left to request it")
             self._log_event(str(phase))
 
     # -- helpers
-
-    @property
-    def _over(self) -> bool:
-        return SteeringPhase(self._shown.state).over
 
     def _drain(self, executor: str | int, *, remove: bool) -> None:
         self._require_open()
@@ -304,14 +311,10 @@ class Steering:
             log.info("  %s: %s -> %s (%s)", move.task, move.from_ or "-", move.to, move.why)
 
     def _require_open(self) -> None:
-        if self._over:
-            has = "is" if self._shown.state == SteeringPhase.STOPPED else "has"
-            raise InputError(
-                "steering",
-                found=f"a handle that {has} {self._shown.state}",
-                expected="a handle that is steering",
-                hint="call steer(query) again",
-            )
+        if self._ended:
+            found = f"a handle that {'is' if self._ended == SteeringPhase.STOPPED else 'has'} {self._ended}"
+            hint = "call steer(query) again"
+            raise InputError("steering", found=found, expected="a handle that is steering", hint=hint)
 
 
 class DueRound(NamedTuple):

@@ -26,8 +26,8 @@ place. Non-goals: the lowest possible peak, which is bin packing; comparing weig
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from taskplace.model.plan import Plan
@@ -105,26 +105,16 @@ def reasons_to_replan(
         probing_due=False,
     )
     reasons = [trigger for rule in RULES for trigger in rule(situation)]
-    heavier = _load_reasons(observed, weights) if weights_changed and target.plan is not None else ()
-    return (*_with_decommissions(target, observed, reasons), *heavier)
-
-
-def _with_decommissions(target: Target, observed: Observation, reasons: Sequence[Trigger]) -> list[Trigger]:
-    """Return the reasons; a decommissioned executor counts as decommissioned, not as having left."""
     gone = {instance.id for instance in target.problem.instances} - observed.cluster.slots.keys()
-    if not gone or not gone <= observed.cluster.ending:
-        return list(reasons)
-    names = ", ".join(sorted(gone))
-    return [
-        Trigger("decommissioned", names),
-        *(reason for reason in reasons if reason.detail != f"{names} left"),
-    ]
-
-
-def _load_reasons(observed: Observation, weights: TaskWeights) -> Iterator[Trigger]:
-    heavy = [task for task in sorted(observed.places) if weights.of(task) > 1][:MOST_NAMED]
-    named = ", ".join(f"{task} weighs {weights.of(task):.1f}" for task in heavy)
-    yield Trigger("load", named or "all tasks weigh the same again")
+    if gone and gone <= observed.cluster.ending:  # decommissioned, which is not told as having left
+        names = ", ".join(sorted(gone))
+        left = [reason for reason in reasons if reason.detail != f"{names} left"]
+        reasons = [Trigger("decommissioned", names), *left]
+    if weights_changed and target.plan is not None:
+        heavy = [task for task in sorted(observed.places) if weights.of(task) > 1][:MOST_NAMED]
+        named = ", ".join(f"{task} weighs {weights.of(task):.1f}" for task in heavy)
+        reasons.append(Trigger("load", named or "all tasks weigh the same again"))
+    return tuple(reasons)
 
 
 def level_load(
@@ -148,14 +138,18 @@ def level_load(
     >>> [[t.partition for t in tasks if level[t] == name] for name in "xyz"]
     [[0], [1, 3, 4, 7, 9, 10], [2, 5, 6, 8, 11]]
     """
-    differing = _differing({task: weight for task, weight in weights.items() if task not in fixed})
+    kinds = {(task.subtopology, weight) for task, weight in weights.items() if task not in fixed}
+    differing = [s for s, weighs in sorted(Counter(s for s, _ in kinds).items()) if weighs > 1]
     if not differing or not slots:
         return dict(target)
-    counted, from_target = (_Loads(weights, places, dict(target), slots) for _ in range(2))
+    counted, from_target = (Loads(weights, dict(target), slots, places) for _ in range(2))
     giving_way = [s for s in differing if from_target.best(s, tolerance * from_target.share(s)) is not None]
     if not giving_way:
         return dict(target)
-    from_here = _Loads(weights, places, _where_tasks_are(places, target, giving_way, slots), slots)
+    here = {
+        t: at for t, at in places.items() if at is not None and at in slots and t.subtopology in giving_way
+    }
+    from_here = Loads(weights, {**target, **here}, slots, places)
     level = dict(target)
     for s in giving_way:
         from_target.level(s)
@@ -163,40 +157,24 @@ def level_load(
         clearly = from_target.peak(s) <= from_here.peak(s) - tolerance * from_here.share(s) - EXACT
         better = from_target if clearly or from_here.peak(s) > counted.peak(s) + EXACT else from_here
         level |= {t: to for t, to in better.at.items() if t.subtopology == s}
-    together = _Loads(weights, places, level, slots)
+    together = Loads(weights, level, slots)
     return level if together.peak(None) <= counted.peak(None) + EXACT else from_target.at
 
 
-def _where_tasks_are(
-    places: Mapping[TaskId, str | None],
-    target: Mapping[TaskId, str],
-    subtopologies: Collection[int],
-    slots: Collection[str],
-) -> dict[TaskId, str]:
-    """Return the target, with the running tasks of these subtopologies at their current places."""
-    here = {t: at for t, at in places.items() if t.subtopology in subtopologies and at in slots}
-    return {task: here.get(task) or to for task, to in target.items()}
-
-
-def _differing(weights: Mapping[TaskId, float]) -> list[int]:
-    """Return the subtopologies whose tasks differ in weight, sorted."""
-    different: dict[int, set[float]] = defaultdict(set)
-    for task, weight in weights.items():
-        different[task.subtopology].add(weight)
-    return sorted(s for s, own in different.items() if len(own) > 1)
-
-
 @dataclass
-class _Loads:
+class Loads:
     """A placement whose tasks are handed over one at a time, with the loads of all executors kept up to date.
 
-    Lifetime: `at` and `loads` change together, in `_hand_over`. The key None of `loads` is for all subtopologies.
+    - `at`: where each task is; `places`: where it is now, to which a hand-over back is no move
+    - `loads`: by subtopology, and for all of them by None, the load of each executor per slot
+
+    Lifetime: `at` and `loads` change together, in `hand_over`.
     """
 
     weights: Mapping[TaskId, float]
-    places: Mapping[TaskId, str | None]
     at: dict[TaskId, str]
     slots: Mapping[str, int]
+    places: Mapping[TaskId, str | None] = field(default_factory=dict)
     loads: dict[int | None, dict[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -210,6 +188,11 @@ class _Loads:
         """Return the load of the busiest executor."""
         return max(self.loads[part].values())
 
+    def by_slot(self, part: int | None) -> list[float]:
+        """Return the load of each slot, busiest first. The slots of an executor share its work."""
+        loads = (load for name, load in self.loads[part].items() for _ in range(self.slots[name]))
+        return sorted(loads, reverse=True)
+
     def share(self, part: int | None) -> float:
         """Return the load per slot if it were the same on all slots."""
         loads = self.loads[part]
@@ -218,7 +201,7 @@ class _Loads:
     def level(self, subtopology: int) -> None:
         """Hand tasks over until no hand-over helps. Each one makes the sorted loads smaller, so this ends."""
         while (best := self.best(subtopology, EXACT * self.share(subtopology))) is not None:
-            self._hand_over(*best)
+            self.hand_over(*best)
 
     def best(self, subtopology: int, least: float) -> tuple[TaskId, str] | None:
         """Return the best task to hand over and its receiver, None if no hand-over helps.
@@ -239,9 +222,8 @@ class _Loads:
                     adds = weight / self.slots[taker]
                     if taker == giver or load + adds > had - least or all_loads[taker] + adds > highest:
                         continue
-                    moves = (taker != now) - (
-                        giver != now
-                    )  # a task that moves anyway costs nothing more if it moves elsewhere
+                    # A task that moves anyway costs nothing more if it moves elsewhere.
+                    moves = (taker != now) - (giver != now)
                     choices.append((round(max(left, load + adds), 9), moves, round(load, 9), task, taker))
             if choices:
                 *_, task, taker = min(choices)
@@ -257,7 +239,8 @@ class _Loads:
                 held[name][kind] = min(task, held[name].get(kind, task))
         return held
 
-    def _hand_over(self, task: TaskId, taker: str) -> None:
+    def hand_over(self, task: TaskId, taker: str) -> None:
+        """Move a task to another executor."""
         giver, weight = self.at[task], self.weights[task]
         for part in (task.subtopology, None):
             self.loads[part][giver] -= weight / self.slots[giver]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import doctest
 
 import bench_kafka_streams as bench
@@ -16,13 +15,6 @@ from kafka_streams import ledger, placements, programs, tables, traffic
 def test_the_examples_hold(module):
     found = doctest.testmod(module)
     assert found.attempted > 0 and found.failed == 0
-
-
-def test_an_unknown_part_is_an_error():
-    with pytest.raises(
-        argparse.ArgumentTypeError, match="found 'kil', expected some of: scale-out; throughput"
-    ):
-        bench.listed("kil,stop", bench.PARTS, ",")
 
 
 LOSS = {"detection": 1.0, "takeover": 2.0, "both": 3.0, "first": 2.5, "others": 0.5, "settled": 60.0}
@@ -65,8 +57,3 @@ LATENCIES = [
 def test_rows_are_medians_with_ranges(part, found, rows):
     assert tables.row(part, found) == rows
     assert {len(cells) for cells in rows} == {len(tables.HEADS[part])}
-
-
-def test_nothing_new_begins_after_the_minutes():
-    assert not bench.over(bench.parsed([])) and not bench.over(bench.parsed(["--minutes", "60"]))
-    assert bench.over(bench.parsed(["--minutes", "0"]))

@@ -27,12 +27,6 @@ def test_an_output_has_the_orders_behind_the_count_before(ledger):
     assert ledger.after(1) == ledger.samples[1:]
 
 
-def test_windows_and_users_are_counted_apart(ledger):
-    receive(ledger, 1, window=20_000, at=22.0)
-    receive(ledger, 1, user="bob", region="east", at=22.0)
-    assert [sample.sent for sample in ledger.samples] == [21.0, 12.5]
-
-
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_count_that_comes_again_is_an_error(ledger, n):
     receive(ledger, 2)

@@ -33,23 +33,10 @@ def test_lines_of_json_are_taken_and_others_are_logged(start):
     assert program.log_end() == "no json"
 
 
-def test_words_reach_it(start):
-    lines = []
-    program = start("import sys; print(sys.stdin.readline().strip(), flush=True); sys.stdin.read()", lines)
-    program.tell('{"said": "add"}')
-    wait_for(lambda: bool(lines), "an answer", 30, program.check)
-    assert lines == [{"said": "add"}]
-
-
 def test_one_that_has_ended_is_an_error_with_the_end_of_its_log(start):
     program = start("import sys; sys.exit('no such broker')", [])
     with pytest.raises(ProgramError, match=r"a child has ended with code 1:\nno such broker"):
         wait_for(lambda: False, "never", 30, program.check)
-
-
-def test_what_does_not_happen_is_an_error():
-    with pytest.raises(ProgramError, match="not within 0 s: the end of time"):
-        wait_for(lambda: False, "the end of time", 0)
 
 
 def test_one_that_is_stopped_is_ended_too(start):

@@ -79,15 +79,6 @@ def test_files_are_ordered_by_their_times_and_cover_the_same_weeks(tmp_path):
             assert i in days
 
 
-def test_preparing_again_writes_nothing_and_the_same_seed_gives_the_same_rows(tmp_path):
-    assert data.prepare(tmp_path / "a", small())
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")}
-    assert not data.prepare(tmp_path / "a", small())
-    assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "a").rglob("*")}
-    assert data.prepare(tmp_path / "b", small())
-    assert pq.read_table(tmp_path / "a" / "flights").equals(pq.read_table(tmp_path / "b" / "flights"))
-
-
 def test_a_copy_without_the_times_of_its_files_is_refused(tmp_path):
     data.prepare(tmp_path / "in", small())
     shutil.copytree(tmp_path / "in", tmp_path / "same")

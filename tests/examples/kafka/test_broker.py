@@ -23,12 +23,6 @@ pytestmark = [
 SECONDS = 60
 
 
-def told(servers):
-    """Return the ports that clients are told for brokers."""
-    metadata = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=SECONDS)
-    return {broker.port for broker in metadata.brokers.values()}
-
-
 @pytest.fixture(scope="module")
 def one():
     """A broker that tests may kill."""
@@ -45,31 +39,6 @@ def send(bootstrap, topic, values, **settings):
 
 def values(bootstrap, topic):
     return [record.value().decode() for record in committed(bootstrap, topic)]
-
-
-def test_records_and_transactions(kafka):
-    topic = kafka.topic("plain")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": kafka.unique("writer")})
-    producer.init_transactions(SECONDS)
-    for value, commit in (("a1", True), ("b1", False), ("c1", True)):
-        producer.begin_transaction()
-        producer.produce(topic, value)
-        assert producer.flush(SECONDS) == 0
-        (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS)
-    assert values(kafka.bootstrap, topic) == ["a1", "c1"]
-
-
-def test_a_compacted_topic_is_compacted_within_seconds(kafka):
-    compacted = {"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.01"}
-    topic = kafka.topic("compacted", config={**compacted, "max.compaction.lag.ms": "1"})
-    send(kafka.bootstrap, topic, [f"{key}{n}" for n in range(20) for key in "ab"])
-    for n in range(2000):  # the cleaner runs twice a second; a new record closes the segment before it
-        send(kafka.bootstrap, topic, [f"c{n}"])
-        if sum(value[0] == "a" for value in values(kafka.bootstrap, topic)) == 1:
-            break
-    else:
-        pytest.fail("the topic was not compacted")
-    assert [value for value in values(kafka.bootstrap, topic) if value[0] in "ab"] == ["a19", "b19"]
 
 
 def test_a_broker_comes_back_with_its_data_on_its_port(one):
@@ -115,19 +84,3 @@ def test_a_broker_that_does_not_start_is_an_error_with_its_log():
         brokers.start()
     with pytest.raises(BrokerError, match="the brokers do not run"):
         brokers.directory  # noqa: B018
-
-
-@pytest.mark.long
-@pytest.mark.timeout(600)
-def test_three_brokers_go_on_without_one_of_them():
-    with Brokers(3, racks="abc") as brokers:
-        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        make_topics(admin, NewTopic("t", 3, 3))
-        racks = {node.id: node.rack for node in admin.describe_cluster().result(SECONDS).nodes}
-        assert racks == {1: "a", 2: "b", 3: "c"}
-        for dead in (1, 2, 3):
-            brokers.kill(dead)
-            send(brokers.bootstrap, "t", [f"{key}{dead}" for key in "abcdef"], retries=100)
-            brokers.restart(dead)
-        found = values(brokers.bootstrap, "t")
-    assert sorted(set(found)) == sorted(f"{key}{dead}" for key in "abcdef" for dead in (1, 2, 3))

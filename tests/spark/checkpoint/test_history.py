@@ -226,11 +226,3 @@ def test_a_snapshot_is_taken_when_it_is_the_cheaper_way():
     assert next_step(EMPTY, None, History(changes, (halfway,))) == Step(Action.REPLAY, change=changes[0])
     behind_it = changes[1].position
     assert next_step(behind_it, None, History(changes, (cheap,))) == Step(Action.REPLAY, change=changes[2])
-
-
-@settings(print_blob=True, deadline=None, max_examples=50)
-@given(histories())
-def test_json_keeps_all_of_it(drawn):
-
-    history, _ = drawn
-    assert History.decode(history.encode()) == history

@@ -84,7 +84,7 @@ def test_a_commit_that_the_disk_made_fail_when_it_was_there_is_not_blamed_on_ano
         journal.commit(2, 1, {}, {}, {})
     else:  # the batch has run again, as other attempts
         with pytest.raises(
-            CheckpointError, match=r"this driver committed the batch.*restart the application"
+            CheckpointError, match=r"this driver committed the batch.*start the application again"
         ):
             journal.commit(1, 1, {}, {}, {}, rows=1)
     assert Journal(tmp_path, {}).last_batch == 1 + same

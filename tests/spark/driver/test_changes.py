@@ -68,7 +68,7 @@ def test_what_counts_intermediate_rows_is_refused_with_the_remedy(emits, between
     with pytest.raises(
         InputError,
         match=r"^node 'total', Aggregate\('total'\)\.total: found \"a sum of 'count' over rows of 'emits', which "
-        r"emits a key again.*give 'emits' windows with emit=\"final\", or declare over_changes=True",
+        r"emits a key again.*give 'emits' windows with emit=\"final\", or take each change as a row: over_changes=True",
     ):
         judge(stream.process(total(), name="total"))
 

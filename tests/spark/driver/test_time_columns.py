@@ -238,7 +238,7 @@ def test_an_event_time_without_a_zone_is_refused_where_the_session_s_is_not_utc(
         check_sources(each, schema)
         for utc in ("UTC", "Etc/UTC", "+00:00"):
             check_sources(each, schema, {"spark.sql.session.timeZone": utc}.get)
-        with pytest.raises(InputError, match=rf"^{path}: found .*not UTC.*cast the column to a timestamp"):
+        with pytest.raises(InputError, match=rf"^{path}: found .*not UTC.*cast it to a timestamp"):
             check_sources(each, schema, LOCAL)
     check_sources(built(Count("s", by={**KEY, "at": "date"})), schema, LOCAL)  # goes by no time
     instants = {"in": StructType().add("k", StringType()).add("at", TimestampType())}

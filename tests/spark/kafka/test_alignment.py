@@ -23,9 +23,7 @@ from taskplace.spark.compile.programs import EventTime, watermark
 from taskplace.spark.driver import read_topics
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.kafka.alignment import Alignment, _related, alignment
-from taskplace.spark.kafka.decoding import Decoder
-from taskplace.spark.kafka.formats import Raw
-from taskplace.spark.kafka.records import Extent, KafkaRecords
+from taskplace.spark.kafka.records import Extent
 from taskplace.spark.worker.topic_reader import RANGES, read_of
 from topology import TaskId, Topology
 
@@ -261,7 +259,7 @@ def test_a_topic_waits_for_records_of_others_as_long_as_it_may(tmp_path):
     time_s = 0.0
     for topic in logs:
         run.planned[topic] = alignment(run.built, logs, topic, idle_ms=1000, spark_checkpoint=tmp_path)
-        run.planned[topic]._clock = lambda: time_s  # type: ignore[union-attr]
+        run.planned[topic].clock = lambda: time_s  # type: ignore[union-attr]
     logs["a"].there = [3]
     assert run.trigger() == {}
     time_s = 0.9
@@ -325,11 +323,3 @@ def test_which_topics_are_read_together_and_which_first():
     assert tables == {"a": {"b", "c"}, "b": {"c"}}, "topics that would wait for each other do not"
     groups, tables = _related(topo.build(), "ac")  # those that Spark brings are not planned here
     assert tables == {} and sorted(map(sorted, groups)) == [["a"], ["c"]]
-
-
-def test_a_single_topic_without_event_times_is_not_aligned():
-    topo = Topology("t")
-    reads = KafkaRecords("a", "nowhere:9092", Decoder(key=Raw("k", "string"), value=Raw("v", "string")))
-    topo.source("a", key="k", partitions=1, reads=reads).process(name="n")
-    built = topo.build()
-    assert alignment(built, {"a": reads}, "a", idle_ms=0, spark_checkpoint=Path("nowhere")) is None

@@ -74,15 +74,6 @@ def test_yaml_has_the_arguments_of_the_classes():
         assert set(nodes.FORMATS[name].__struct_fields__) == set(inspect.signature(made).parameters)
 
 
-def test_all_fields_reach_the_records():
-    more = {"tombstone": "gone", "bad_records": "dead_letters", "starting": "latest", "most_records": 7}
-    entry = {**ENTRY, **more, "patience": "5 s", "options": {"client.rack": "a"}}
-    made = declared_records("p", entry)
-    assert (made._starting, made._most, made._seconds) == ("latest", 7, 5)
-    assert made.columns.names[-2:] == ["gone", "dead_letter"]
-    assert "'client.rack': 'a'" in repr(made)
-
-
 @pytest.mark.parametrize("given", ["mapping", "text", "file"])
 def test_an_avro_schema_is_a_mapping_or_json_or_a_file(given, tmp_path):
     schema = DELAY if given == "mapping" else json.dumps(DELAY)
@@ -238,9 +229,3 @@ def test_without_partitions_the_brokers_are_asked(monkeypatch):
     assert asked == ["departures"]
     assert YamlApplication(settings({"kafka": ENTRY})).topology().build().partitions["flights"] == 4
     assert asked == ["departures"], "a declared count is compared when the stream starts"
-
-
-def test_only_kafka_topics_are_counted():
-    entry = {"format": "parquet", "path": "/data/flights", "schema": "tailnum string, minutes int"}
-    with pytest.raises(TopologyError, match=r"^topology\.sources\.flights\.partitions: found nothing"):
-        YamlApplication(settings(entry, partitions=None))

@@ -9,8 +9,6 @@ import uuid
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Avro, Json, Raw
@@ -196,10 +194,6 @@ def test_avro_has_the_columns_of_the_schema():
     }
 
 
-def test_avro_of_a_single_value_has_the_named_column():
-    assert only(Avro("string", column="id"), written("string", "x")) == {"id": "x"}
-
-
 @pytest.mark.parametrize("cut", [0, 1, 5, -1])
 def test_a_datum_that_is_cut_is_a_fault(cut):
     assert fault(Avro(FLIGHT), written(FLIGHT, ROW)[:cut]).startswith("Avro: not a datum of the schema")
@@ -264,17 +258,6 @@ def test_a_record_that_may_be_null_is_a_column():
 
 
 # --------------------------------------------------------------------------------------- raw
-
-
-@given(st.binary())
-def test_raw_bytes_are_kept(payload):
-    assert only(Raw("v"), payload) == {"v": payload}
-
-
-@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
-def test_raw_numbers_are_big_endian(numbers):
-    rows, faults = Raw("v", "int32").read([struct.pack(">i", number) for number in numbers])
-    assert rows["v"].to_pylist() == numbers and not faults
 
 
 @pytest.mark.parametrize("kind, code", [("int16", "h"), ("int64", "q"), ("float32", "f"), ("float64", "d")])

@@ -30,7 +30,7 @@ from tests.support.kafka_broker import make_topics
 from tests.support.kafka_topics import settle
 from tests.support.own_reads import ROOM, OwnReader
 from tests.support.placed_harness import wait_until
-from topology import Topology, TopologyError, TopologyNotReady
+from topology import Topology, TopologyNotReady
 
 SECONDS = 60
 DECODER = Decoder(value=Raw("line", "string"), include=["partition", "offset"])
@@ -312,19 +312,6 @@ def test_a_topic_that_comes_makes_the_topology_ready_and_one_that_grows_unready(
     reasons = with_broker_counts(built).readiness().reasons
     assert {reason.kind for reason in reasons} == {"changed"}
     assert "go back to 2, or start a new checkpoint" in reasons[0].text
-
-
-def test_topics_of_other_sources_are_named():
-    topo = Topology("t")
-    for name in ("a", "b"):
-        topo.source(name, key="k", partition_column="partition")
-    built = topo.build()
-    assert (
-        with_broker_counts(built, {"a": Counted(5)}).readiness()
-        == built.with_partitions({"a": 5}).readiness()
-    )
-    with pytest.raises(TopologyError, match="unknown topic"):
-        with_broker_counts(built, {"c": Counted(5)})
 
 
 def test_a_topic_is_missing_only_if_the_brokers_say_so(monkeypatch):

@@ -50,14 +50,6 @@ def table(**columns) -> pa.Table:
     return pa.table(columns)
 
 
-def test_json_with_a_key_of_one_string():
-    found = records(table(id=[1, 2], name=["a", "ö"]), key="name")
-    assert found == [
-        Record(b"a", b'{"id":1,"name":"a"}', [], 0),
-        Record("ö".encode(), '{"id":2,"name":"ö"}'.encode(), [], 0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("options", "key"),
     [
@@ -141,9 +133,7 @@ def test_avro():
     ) as raised:
         records(table(id=["secret text"], name=["a"]), value_format="avro", value_schema=AVRO)
     assert "secret text" not in str(raised.value)
-    with pytest.raises(
-        InputError, match=r"^sinks\.out\.target\.value: found 'name', expected one of the columns"
-    ):
+    with pytest.raises(InputError, match=r"^sinks\.out\.target\.value: found 'name', expected one of id"):
         records(table(id=[1]), value_format="avro", value_schema=AVRO)
 
 
@@ -187,13 +177,6 @@ def test_what_is_refused(rows, options, says):
     with pytest.raises(InputError, match=rf"^sinks\.out[.:]{says}") as raised:
         records(rows, **options)
     assert "kkk" not in str(raised.value)
-
-
-def test_a_larger_record_can_be_allowed():
-    (found,) = records(
-        table(id=["k" * 999_000]), key="id", value="id", options={"message.max.bytes": 3_000_000}
-    )
-    assert len(found.key or b"") == 999_000
 
 
 def test_it_is_sent_to_executors_and_takes_rows_in_pieces():

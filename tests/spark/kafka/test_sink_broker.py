@@ -111,18 +111,6 @@ def test_the_marker_is_read_to_the_end_behind_others_transactions(kafka, stream)
     assert sink._markers.read(MarkerKey(stream.checkpoint, "unknown"), 30) is None
 
 
-def test_the_marker_topic_is_made_as_it_must_be(kafka, stream):
-    stream.opened()
-    description = kafka.admin.list_topics(stream.markers, timeout=30).topics[stream.markers]
-    assert len(description.partitions) == 1
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    resource = ConfigResource(ResourceType.TOPIC, stream.markers)
-    config = kafka.admin.describe_configs([resource])[resource].result(30)
-    assert config["cleanup.policy"].value == "compact"
-    assert config["min.insync.replicas"].value == "1"
-
-
 @pytest.mark.parametrize(
     ("partitions", "config", "options", "says"),
     [

@@ -77,13 +77,6 @@ def test_what_was_there_when_the_stream_started_is_read_and_nothing_else():
     assert (ranges, again) == ([], end)
 
 
-def test_a_latest_stream_without_an_end_goes_on():
-    stream = reader("latest")
-    start = stream.initialOffset()
-    ranges, end = read(stream, start)
-    assert (ranges, end) == ([("id", 0, 5, 10, []), ("id", 1, 6, 11, [])], offset(10, 11))
-
-
 class Broken:
     """A topic whose records are removed, and that is made again: `firsts`, `stops` and the id."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -87,54 +85,6 @@ def test_every_aggregate_over_several_batches(bench, batches):
             assert found == {key: model(seen[key]) for key in touched}
 
 
-def test_an_aggregate_of_each_type(bench, tmp_path):
-    kinds = {
-        "t": (
-            pa.timestamp("us", tz="UTC"),
-            [datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 1, tzinfo=UTC)],
-        ),
-        "d": (pa.date32(), [date(2013, 1, 2), date(2013, 1, 1)]),
-        "b": (pa.binary(), [b"z", b"a"]),
-        "m": (pa.decimal128(10, 2), [Decimal("2.50"), Decimal("1.25")]),
-        "o": (pa.bool_(), [True, False]),
-        "f": (pa.float32(), [2.5, 1.5]),
-    }
-    aggregates = {}
-    for name, (kind, _) in kinds.items():
-        aggregates |= {f"min_{name}": min_(name, kind), f"max_{name}": max_(name, kind)}
-        if name != "m":
-            aggregates |= {f"first_{name}": first(name, kind), f"last_{name}": last(name, kind)}
-    aggregates["sum_m"] = sum_("m", pa.decimal128(20, 2))
-    run = bench(tmp_path, Aggregate("a", by={"k": "int64"}, **aggregates))
-    for i in range(2):
-        columns = {name: pa.array([values[i]], kind) for name, (kind, values) in kinds.items()}
-        out = run.run(pa.table({"k": [1], **columns})).to_pylist()[0]
-    for name, (_, (one, other)) in kinds.items():
-        assert (out[f"min_{name}"], out[f"max_{name}"]) == (min(one, other), max(one, other))
-        if name != "m":
-            assert (out[f"first_{name}"], out[f"last_{name}"]) == (one, other)
-    assert out["sum_m"] == Decimal("3.75")
-
-
-def test_count(bench, tmp_path):
-    run = bench(tmp_path, Count("n", by={"tail": "string"}))
-    assert run.run(pa.table({"tail": ["a", "b", "a", None]})).to_pylist() == [
-        {"tail": "a", "count": 2},
-        {"tail": "b", "count": 1},
-        {"tail": None, "count": 1},
-    ]
-    assert run.run(pa.table({"tail": ["a", None]})).to_pylist() == [
-        {"tail": "a", "count": 3},
-        {"tail": None, "count": 2},
-    ]
-    assert run.run(pa.table({"tail": pa.array([], pa.string())})).to_pylist() == []
-    assert run.stored("n") == [
-        {"tail": "a", "count": 3},
-        {"tail": "b", "count": 1},
-        {"tail": None, "count": 2},
-    ]
-
-
 def test_what_is_one_key_in_the_store_is_one_group(bench, tmp_path):
     """Arrow groups 0.0 and -0.0, and one NaN and another, apart."""
     run = bench(tmp_path, Count("n", by={"x": "float64"}))
@@ -142,13 +92,6 @@ def test_what_is_one_key_in_the_store_is_one_group(bench, tmp_path):
     for times in (1, 2):
         found = {str(row["x"]): row["count"] for row in run.run(keys).to_pylist()}
         assert found == {"0.0": 3 * times, "nan": 2 * times, "None": times}
-
-
-def test_keys_are_cast_to_their_declared_type(bench, tmp_path):
-    run = bench(tmp_path, Count("n", by={"day": "date"}))
-    times = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in (1, 2)]
-    found = run.run(pa.table({"day": pa.array(times, pa.timestamp("us"))}))
-    assert found.to_pylist() == [{"day": date(2013, 1, 1), "count": 2}]
 
 
 def test_chunked_and_sliced_rows(bench, tmp_path):
@@ -172,12 +115,6 @@ def test_nothing_to_do_is_refused():
     for by, aggregates in (({}, {"n": count()}), ({"k": "int64"}, {})):
         with pytest.raises(InputError, match="at least one key column and one aggregate"):
             Aggregate("a", by=by, **aggregates)
-
-
-def test_a_missing_key_column_is_named(bench, tmp_path):
-    run = bench(tmp_path, Count("n", by={"tail": "string"}))
-    with pytest.raises(InputError, match=r"Aggregate\('n'\)\.by\.tail: found \['tails'\], expected a column"):
-        run.run(pa.table({"tails": ["a"]}))
 
 
 def test_a_layout_says_what_its_numbers_mean_and_of_which_columns():

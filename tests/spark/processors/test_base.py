@@ -41,7 +41,7 @@ def test_anything_but_a_table_is_refused(wrong):
 
 
 def test_a_store_it_is_not_connected_to_is_named():
-    with pytest.raises(InputError, match=r"task 0_1: found \"store 'x'\", expected one of \[\]"):
+    with pytest.raises(InputError, match=r"task 0_1, store: found 'x', expected one of "):
         CONTEXT.store("x")
 
 

@@ -262,7 +262,7 @@ def test_a_state_that_has_expired_already_is_not_taken(runs):
         ),
         (
             lambda: Count("s", by={"k": "string"}, window=Tumbling("at", "1 h", emit="last")),
-            "'changes' or 'final'",
+            r"\.emit: found 'last'",
         ),
         (
             lambda: StoreSchema.of(

@@ -55,7 +55,7 @@ def test_parts_are_merged_row_by_row_as_they_are_by_key(
     parts = Parts("Aggregate('s')", {"k": "int64"}, {"part": MAKE[function]("v", kind)})
     value = VALUES[kind] | st.none()
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), value, value, st.booleans()), min_size=1), "rows")
-    arrow = parts._types.field("part").type
+    arrow = parts.types.field("part").type
     new = pa.table({"k": [row[0] for row in rows], "v": pa.array([row[1] for row in rows], arrow)})
     before = pa.table({"k": [row[0] for row in rows], "v": pa.array([row[2] for row in rows], arrow)})
     try:

@@ -121,8 +121,8 @@ def test_the_function_may_change_what_it_was_given(bench, tmp_path):
         (({"x": 1}, None), r"function: found .*expected \(the new state"),
         ((5, []), r"function: found \[5, \[\]\]"),
         (({"x": 1}, {"k": "a"}), r"function: found"),
-        (({"x": 1}, [{"kk": 1}]), r"PerKey\('s'\)\.output\.kk: found 'an unknown column'"),
-        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'an unknown column'"),
+        (({"x": 1}, [{"kk": 1}]), r"PerKey\('s'\)\.output: found 'kk', expected one of k"),
+        (({"y": 1}, []), r"PerKey\('s'\)\.state: found 'y', expected one of x"),
     ],
 )
 def test_an_answer_of_another_form_is_refused(bench, tmp_path, answer, message):

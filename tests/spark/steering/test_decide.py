@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decide import OverrideWatch, dry_run
+from taskplace.spark.steering.decide import OverrideWatch
 from taskplace.spark.steering.layout import SparkSettings
 from taskplace.spark.steering.measurements import Costs
 from tests.support.steering_simulation import (
@@ -75,35 +75,6 @@ def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
     assert len(decider.decide(changed(seen, batch=5)).moves) == 2
 
 
-def test_one_good_batch_gives_all_patience_back():
-    tasks = grid(1, 4)
-    decider = Decider(SteeringConfig(patience_batches=2))
-    seen = observed(0, slots(2), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)
-    for batch in range(0, 20, 2):
-        decision = decider.decide(changed(seen, batch=batch, ran=batch > 0))
-        decision = decider.decide(changed(seen, batch=batch + 1, ran=True, places=dict(decision.intended)))
-        assert decision.stood_down is None
-
-
-def test_unload_on_commit_is_hopeless_from_the_start():
-    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), settings=SparkSettings(unload_on_commit=True))
-    decision = Decider().decide(seen)
-    assert "unloadOnCommit" in str(decision.stood_down)
-    assert not decision.moves
-
-
-def test_a_dry_run_changes_nothing():
-    tasks = grid(1, 6)
-    decider = Decider(SteeringConfig())
-    seen = observed(0, slots(3), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)
-    trial = dry_run(decider.config, decider.state, seen)
-    assert trial.moves
-    assert not decider.target
-    assert not decider.state.watch.sent
-    real = decider.decide(seen)
-    assert real.to_dict() == trial.to_dict()
-
-
 def test_the_walk_in_the_documentation_is_what_is_decided():
     text = " ".join((Path(__file__).parents[3] / "docs" / "steering.md").read_text().split())
     tasks = grid(1, 6)
@@ -142,3 +113,10 @@ def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
         watch = watch.verify({**dict.fromkeys(TASKS, "a"), **dict.fromkeys(elsewhere, "b")}, ["a", "b"])
         said.append(watch.verdict(SparkSettings(), patience=2) is not None)
     assert said == [False, True]
+
+
+def test_unload_on_commit_is_hopeless_from_the_start():
+    seen = observed(0, slots(2), dict.fromkeys(grid(1, 4)), settings=SparkSettings(unload_on_commit=True))
+    decision = Decider().decide(seen)
+    assert "unloadOnCommit" in str(decision.stood_down)
+    assert not decision.moves

@@ -18,8 +18,7 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.steering import rounds as steering_round
 from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.layout import QueryLayout
-from tests.support.steering_simulation import Decider, observed
-from tests.support.steering_stand_in import Spark, on, pair, polled, steering_of, turned, unreadable
+from tests.support.steering_stand_in import Spark, on, pair, polled, publish, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
 from topology.tasks import TaskId
 
@@ -126,23 +125,12 @@ def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_n
 TASKS = [TaskId(0, p) for p in range(6)]
 
 
-def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
-    steered, slots = SteeredQueries(), {"a": 2, "b": 2}
-    found = {}
-    for query in ("one", "two"):
-        neighbours = steered.neighbours(query)
-        seen = observed(0, slots, dict.fromkeys(TASKS[:3]), neighbours=neighbours)
-        found[query] = Decider().decide(seen).target
-        steered.publish(query, found[query], {})
-    assert sorted(list(found["one"].values()) + list(found["two"].values())) == ["a"] * 3 + ["b"] * 3
-
-
 def test_an_instance_ends_once_whoever_asks():
     steered, calls = SteeredQueries(), []
-    steered.publish("one", {TaskId(0, 0): "x"}, {})
+    publish(steered, "one", {TaskId(0, 0): "x"})
     steered.drain("x", remove=True)
     assert steered.remove("x", lambda: calls.append(1) or True) is None, "it is not empty"
-    steered.publish("one", {TaskId(0, 0): "y"}, {})
+    publish(steered, "one", {TaskId(0, 0): "y"})
     assert steered.remove("x", lambda: steered.remove("x", lambda: True)) is None, (
         "while one asks, no other does"
     )
@@ -155,12 +143,12 @@ def test_an_instance_ends_once_whoever_asks():
 
 def test_what_has_stood_down_and_has_not_planned_since_a_drain_is_not_stuck_for_it_will_plan():
     steered = SteeredQueries()
-    steered.publish("one", {TASKS[0]: "b"}, {}, stood_down="a reason")
+    publish(steered, "one", {TASKS[0]: "b"}, stood_down="a reason")
     steered.drain("a")
     (blocker,) = steered.blockers("a")
     assert str(blocker) == "query one has not planned since the drain was requested"
     assert not blocker.stuck
-    steered.publish("one", {TASKS[0]: "a"}, {}, stood_down="a reason")
+    publish(steered, "one", {TASKS[0]: "a"}, stood_down="a reason")
     (blocker,) = steered.blockers("a")
     assert str(blocker) == "query one has stood down, and has 1 task there: a reason; or stop() its handle"
     assert blocker.stuck
@@ -238,19 +226,6 @@ def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
     one.stop()
     other.stop()
     assert not any("will not be removed" in change for change in other.status().changes)
-
-
-def test_an_executor_that_ended_by_itself_is_not_asked_to():
-    spark = Spark("by itself", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    steering.decommission("2")
-    spark.there.pop()
-    for _ in range(3):
-        spark.ran()
-        polled(steering)
-    assert not spark.removed
-    assert not SteeredQueries.of("by itself").to_remove
 
 
 APPLICATIONS = count()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.layout import QueryLayout, StateOperator, layout, stages_of, that_ran
+from taskplace.spark.steering.layout import StateOperator, layout, stages_of, that_ran
 from topology.tasks import TaskId
 
 
@@ -110,14 +110,6 @@ def test_line_breaks_in_literals_and_names_are_no_nodes(text):
 def test_whatever_a_literal_says_the_stages_are_the_same(literal):
     plan = CHAINED.replace("partial_sum(value#4)", f"partial_sum({literal})")
     assert stages_of(plan) == stages_of(CHAINED)
-
-
-def test_all_stores_of_a_task_go_together():
-    join = StateOperator(0, "symmetricHashJoin", ("left", "right"), 2)
-    dedup = StateOperator(1, "dedupe", ("default",), 2)
-    found = QueryLayout(((join, dedup),))
-    assert found.stores(TaskId(0, 1)) == ((0, 1, "left"), (0, 1, "right"), (1, 1, "default"))
-    assert found.tasks == (TaskId(0, 0), TaskId(0, 1))
 
 
 def test_an_operator_that_spark_runs_with_one_task_has_one_whatever_the_configured_number():

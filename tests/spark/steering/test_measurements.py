@@ -58,13 +58,6 @@ def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
     assert learning.after_batch([quiet], tasks=4, loaded=0).reload == 0.45
 
 
-def test_observed_tasks_come_before_the_operators_own_times():
-    learning = Learning(bytes_per_second=1.0)
-    assert (
-        learning.after_batch([{"commitTimeMs": 4000}], tasks=4, loaded=0, seconds=[2.0, 3.0, 4.0]).task == 3.0
-    )
-
-
 @given(st.lists(st.none() | st.floats(0.01, 100.0), max_size=60))
 def test_a_task_costs_what_was_last_observed_however_long_ago(observed):
     learning, found = Learning(bytes_per_second=1.0), []

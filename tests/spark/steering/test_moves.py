@@ -19,14 +19,6 @@ def test_going_nowhere_gains_and_costs_nothing(places):
     assert (verdict.gain, verdict.cost, verdict.worth) == (0.0, 0.0, True)
 
 
-def test_what_is_levelled_below_the_busiest_is_a_gain_too():
-    there = dict(zip(TASKS, "xxyyzz", strict=True))
-    target = {**there, TASKS[0]: "w"}
-    slots = dict.fromkeys("wxyz", 1)
-    verdict = judged(dict.fromkeys(TASKS, 1.0), there, target, TASKS[:1], slots)
-    assert (verdict.gain, verdict.worth) == (1.0, True), "w lacks one, of the subtopology and of all"
-
-
 def judged(seconds, places, target, optional, slots, *, batches=10) -> Verdict:
     """The verdict where a task takes a second and a reload takes one."""
     return judge(

@@ -17,7 +17,7 @@ from taskplace.spark.steering.application import SteeredQueries
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import Decider, cluster, even, grid, observed, slots
-from tests.support.steering_stand_in import failing, on, pair, polled, turned, unreadable
+from tests.support.steering_stand_in import failing, on, pair, polled, publish, turned, unreadable
 from topology.tasks import TaskId
 
 
@@ -42,7 +42,7 @@ def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, 
                 for other in neighbours.tasks
                 if other.fixed
             )
-            steered.publish(query, decision.intended, {}, stood_down=str(decision.stood_down or ""))
+            publish(steered, query, decision.intended, stood_down=str(decision.stood_down or ""))
             found[i] = (query, decider, dict(decision.intended))
             moves += len(decision.moves)
         if not moves and batch:
@@ -88,7 +88,7 @@ def test_queries_of_any_weights_come_to_rest_on_executors_of_any_size(costs, cor
             load = {t: own[t.partition] for t in run.seen.places} if batch else None
             decision = run.batch(load=load, neighbours=neighbours)
             weights = run.weights(run.seen.places)
-            steered.publish(str(query), decision.intended, weights)
+            publish(steered, str(query), decision.intended, weights)
             moves += len(decision.moves)
         moved.append(moves)
     assert not any(moved[40:]), moved
@@ -153,11 +153,11 @@ def test_queries_come_to_rest_beside_one_that_has_stood_down_and_runs_elsewhere_
             names = {name: cores for name, cores in names.items() if name != lost}
         wanders = {t: random.choice(sorted(names)) for t in grid(1, others) if random.random() < 0.8}
         told = {**dict.fromkeys(grid(1, others)), **wanders}
-        steered.publish("down", told, {}, stood_down="a reason", alive=names)
+        publish(steered, "down", told, stood_down="a reason", alive=names)
         for query, run in enumerate(runs):
             neighbours = steered.neighbours(str(query))
             decision = run.batch(slots=names, neighbours=neighbours)
-            steered.publish(str(query), decision.intended, {})
+            publish(steered, str(query), decision.intended)
             moved.append((batch, len(decision.moves)))
     assert sum(moves for _, moves in moved)
     assert not any(moves for batch, moves in moved if 15 <= batch < 30 or batch >= 45), moved
@@ -167,12 +167,12 @@ def test_no_task_of_a_query_that_has_stood_down_is_counted_on_to_make_room_for_a
     steered, names, tasks = SteeredQueries(), slots(2, 1), grid(1, 4)
     run = cluster(tasks, names, {t: f"executor-{t.partition % 2}" for t in tasks})
     stays = dict.fromkeys(grid(1, 2), "executor-1")
-    steered.publish("down", stays, dict(zip(stays, [4.0, 1.0], strict=True)), stood_down="a reason")
+    publish(steered, "down", stays, dict(zip(stays, [4.0, 1.0], strict=True)), stood_down="a reason")
     costs = dict(zip(tasks, [1.0, 3.0, 1.0, 1.0], strict=True))
     for batch in range(FEWEST + 10):
         neighbours = steered.neighbours("own")
         decision = run.batch(neighbours=neighbours, load=costs if batch else None)
-        steered.publish("own", decision.intended, run.weights(tasks))
+        publish(steered, "own", decision.intended, run.weights(tasks))
     assert not decision.moves
     assert run.seen.places == dict.fromkeys(tasks, "executor-0") | {tasks[1]: "executor-1"}
 

@@ -60,17 +60,6 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_a
     assert steering.drained("2")
 
 
-def test_the_reason_for_the_tasks_of_a_dead_executor_is_its_death(caplog):
-    spark = Spark("dies", 6, 3, spread=True)
-    steering = steering_of(spark)
-    polled(steering)
-    spark.there.pop()
-    with caplog.at_level("INFO"):
-        assert polled(steering) == 1
-    assert caplog.text.count("(executor-2 is gone)") == 2
-    assert steering.status().changes[-1].endswith("membership: executor-2 left")
-
-
 def test_a_dry_run_does_not_hide_a_change_from_the_thread():
     spark = Spark("dry", 8, 2, spread=True)
     steering = steering_of(spark)
@@ -101,22 +90,6 @@ def test_sizes_are_listed_once_the_moves_are_sent_and_count_from_the_next_batch_
     assert loads == [None, *[sizes] * 5, None, None]
     assert steering.status().load == "by state.size"
     assert steering.status().weights["0_0"] == 41.0
-
-
-def test_a_stand_down_is_said_once():
-    spark = Spark("once said", 6, 2)
-    steering = steering_of(spark)
-    polled(steering)
-    spark.settings = lambda: SparkSettings(unload_on_commit=True)
-    for _ in range(5):
-        spark.ran()
-        polled(steering)
-    assert sum("stood down" in change for change in steering.status().changes) == 1
-    steering.resume()
-    polled(steering)
-    assert sum("stood down" in change for change in steering.status().changes) == 2, (
-        "again, since it was resumed"
-    )
 
 
 TASKS = grid(1, 4)
@@ -167,19 +140,6 @@ def test_how_many_loaded_their_state_is_known_only_of_the_next_batch_of_an_undis
         assert moves.observed(elsewhere).observed(seen).loaded_in(1, after=0) is None
     assert replace(moves, certain_from=UNCERTAIN_BATCHES).observed(seen).loaded_in(2, after=1) is None
     assert replace(moves, undisturbed=False).observed(seen).loaded_in(1, after=0) is None
-
-
-def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before(monkeypatch):
-    spark = Spark("prices", 8, 2)
-    asked = reloads_counted(monkeypatch)
-    steering = steering_of(spark, per_batch=2)
-    polled(steering)
-    steering.undrain("0")
-    polled(steering)
-    for _ in range(3):
-        spark.ran()
-        polled(steering)
-    assert asked == [None, 2, 2, 0], "nobody knows what the first batch had to load"
 
 
 def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody_knows_which_loads_it(
@@ -235,3 +195,19 @@ def test_what_a_reload_costs_is_the_same_whatever_the_first_batch_that_was_seen_
     spark.ran()
     polled(steering)
     assert steering._rounds.memory.costs.costs.reload == pytest.approx(5.0)
+
+
+def test_a_stand_down_is_said_once():
+    spark = Spark("once said", 6, 2)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.settings = lambda: SparkSettings(unload_on_commit=True)
+    for _ in range(5):
+        spark.ran()
+        polled(steering)
+    assert sum("stood down" in change for change in steering.status().changes) == 1
+    steering.resume()
+    polled(steering)
+    assert sum("stood down" in change for change in steering.status().changes) == 2, (
+        "again, since it was resumed"
+    )

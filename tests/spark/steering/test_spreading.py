@@ -10,16 +10,12 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.measurements import FEWEST, Costs
 from tests.support.steering_simulation import (
-    CHEAP,
-    Decider,
     changed,
     cluster,
     even,
     grid,
-    observed,
     paid,
     slots,
 )
@@ -70,19 +66,6 @@ def test_with_free_moves_rest_is_balanced_by_the_engine_s_own_rule(
             found = sum(run.seen.places[t] == name for t in part)
             share = len(part) * cores / total
             assert math.floor(share) <= found <= math.ceil(share)
-
-
-def test_the_budget_is_for_a_batch_that_ran_however_many_rounds_there_are():
-    tasks = grid(1, 30)
-    decider = Decider(SteeringConfig(max_moves_per_batch=4))
-    seen = observed(0, slots(3), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)
-    sent = []
-    for names in (slots(3), slots(4), slots(5), slots(5)):
-        decision = decider.decide(changed(seen, slots=names))
-        sent.append(len(decision.moves))
-        seen = changed(seen, places=dict(decision.intended))
-    assert sent == [4, 0, 0, 0]
-    assert len(decider.decide(changed(seen, batch=1, slots=slots(5), ran=True)).moves) == 4
 
 
 @settings(deadline=None)  # a plan loads the solver, on a busy machine

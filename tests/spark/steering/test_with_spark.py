@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from taskplace.errors import InputError
 from taskplace.spark.steering.measurements import EARLY_BATCHES
 from tests.support.steering_streams import (
     aggregation,
@@ -121,20 +120,6 @@ def test_the_partition_of_a_hot_key_ends_up_alone(stream):
     assert len(one.result()) == 60
 
 
-def test_unload_on_commit_stands_down_with_a_reason_and_the_query_goes_on(stream):
-    one = stream(
-        aggregation, "unloads", conf={"spark.sql.streaming.stateStore.unloadOnCommit": "true"}.items()
-    )
-    steering = one.steer()
-    one.feed(2)
-    status = steering.status()
-    assert status.state == "stood down"
-    assert "unloadOnCommit=true" in status.reason
-    assert "set it to false" in status.reason
-    assert status.moved == 0
-    assert one.query.isActive
-
-
 def test_a_query_without_state_is_nothing_to_steer(stream):
     one = stream(stateless, "stateless")
     steering = one.steer()
@@ -166,42 +151,6 @@ def test_errors_inside_never_reach_the_query(stream, monkeypatch, caplog):
     one.feed()
     assert steering.status().state == "steering"
     assert len(one.result()) == 60
-
-
-def test_the_handle_ends_with_the_query_and_refuses_what_it_cannot_do(stream):
-    one = stream(aggregation, "ends")
-    steering = one.steer()
-    with pytest.raises(InputError, match=r"executor: found '99', expected one of executor-"):
-        steering.drain("99")
-    one.feed()
-    assert "aggregation" in str(steering.status()) or "stateStoreSave" in str(steering.status())
-    steering.stop()
-    assert steering.status().state == "stopped"
-    one.feed()
-    one.query.stop()
-    with pytest.raises(InputError, match="a query that has ended"):
-        one.steer()
-
-
-@pytest.mark.slow
-def test_two_queries_share_the_executors_evenly(stream):
-    five = {"spark.sql.shuffle.partitions": "5"}.items()
-    streams = [stream(aggregation, f"both{i}", conf=five) for i in range(2)]
-    first = min(e.instance for e in streams[0].bridge().executors())
-    for one in streams:
-        one.feed()
-        one.put(first)
-        one.steer(**FIRM)
-    for _ in range(ENOUGH):
-        for one in streams:
-            one.feed()
-    counts = [one.ran_on() for one in streams]
-    together = counts[0] + counts[1]
-    assert sorted(together.values()) == [3, 3, 4], counts
-    assert all(sorted(found.values()) == [1, 2, 2] for found in counts), counts
-    for one in streams:
-        status = one.steering.status()
-        assert (status.waiting, status.errors, status.load) == (0, 0, "by task.time")
 
 
 @pytest.mark.slow
@@ -281,33 +230,6 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
         wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
         steering.undrain(name)
         want_executors(bridge, len(executors))  # the next test wants all of them
-
-
-@pytest.mark.slow
-def test_a_drain_told_to_one_handle_reaches_a_query_that_waits_and_holds_until_that_has_run(stream):
-    told, waits = streams = [stream(aggregation, f"drains{i}") for i in range(2)]
-    executors = sorted(e.instance for e in told.bridge().executors())
-    for one in streams:
-        one.feed()
-        one.put(*executors)
-        one.steer(**FIRM)
-    for one in streams:
-        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has had a round")
-    name = executors[-1]
-    told.steering.drain(name)
-    try:
-        wait_until(
-            lambda: name not in waits.bridge().places(waits.layout()).values(), "its tasks are sent elsewhere"
-        )
-        settle(told, lambda: told.ran_on()[name] == 0, "the one that was told has left it")
-        assert not told.steering.drained(name), "the other one ran there last"
-        waits.feed()
-        assert waits.ran_on()[name] == 0
-        assert told.steering.drained(name)
-        assert waits.steering.drained(name)
-        assert [one.steering.status().errors for one in streams] == [0, 0]
-    finally:
-        told.steering.undrain(name)
 
 
 @pytest.mark.slow
