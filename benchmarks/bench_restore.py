@@ -84,7 +84,7 @@ def snapshot(folder: Path, task: TaskId, history: History) -> Snapshot:
     """Write the snapshot of a task's copy in `folder` into the checkpoint, as a visit does."""
     orders = FollowRequest("", str(folder / "checkpoint"), str(folder), "app", {0: [STORE]}, {0: [STORE]})
     done = FollowReport("executor-1", here=True)
-    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], folder, done)
+    visit = follow.FollowWork(orders, follow.Budget(None), identity.executor()[1], folder, done)
     visit.snapshot(task, history)
     if done.errors:
         raise RuntimeError(f"the snapshot of {task} failed: {done.errors}")

@@ -155,11 +155,11 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 
 
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
-    from taskplace.spark.driver.followers import FollowJobs
+    from taskplace.spark.driver.followers import Replicator
 
-    executors_now, losses = FollowJobs._executors_now, [frozenset({"no-executor-of-now"})]
+    executors_now, losses = Replicator._executors_now, [frozenset({"no-executor-of-now"})]
     monkeypatch.setattr(
-        FollowJobs, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
+        Replicator, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
     )
     p = pipeline()
     p.run(0)

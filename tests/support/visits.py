@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskplace.spark.messages import FollowReport, FollowRequest
-from taskplace.spark.worker.follow import visit_all
+from taskplace.spark.worker.follow import follow_all
 
 ROWS = [
     [("N1", 5), ("N7", 7), ("N3", -1)],
@@ -23,7 +23,7 @@ def orders(runtime, instance="executor-2", **what):
 def visit(runtime, given, executor="2"):
     """Visit an executor as Spark does: orders and the report are sent as bytes and text."""
     runtime.be(executor)
-    (answer,) = visit_all([bytearray(given.encode())])
+    (answer,) = follow_all([bytearray(given.encode())])
     found = FollowReport.decode(answer)
     assert FollowReport.decode(found.encode()) == found
     return found

@@ -34,7 +34,7 @@ from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import read_topics, structure
 from taskplace.spark.driver.batch import Batch, BatchInput, LateRows
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
+from taskplace.spark.driver.followers import Followers, Replicator
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.operations import Operations, StreamWork
@@ -79,8 +79,7 @@ class BatchRunner:
         self.takeover = Takeover(journal, self.publisher, bridge.query_offsets)
         self.rebalancer = rebalancer = Rebalancer(bridge, journal, definition, reporter)
         self.followers = followers = Followers(rebalancer, definition)
-        self.jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
-        self.replicator = Replicator(bridge, followers.jobs, self.jobs, rebalancer.rebalance_between_batches)
+        self.replicator = Replicator(bridge, followers, rebalancer.rebalance_between_batches)
         self.listeners, self.idle, self.late_rows = Listeners(reporter), IdleTasks(), LateRows(definition)
         self.stages = StageRunner(definition, rebalancer, self.schemas, self.idle, self.listeners)
         self.no_data_batches = NoDataBatches(definition, bridge, journal, self.idle)
@@ -163,7 +162,7 @@ class BatchRunner:
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
         """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
-            self.followers.welcome(self.jobs.make)
+            self.followers.welcome(self.replicator.make)
         if self.rebalancer.rebalance(batch_id, because):
             self.replicator.wake()
 

@@ -1,7 +1,7 @@
-"""A visit to an executor: its standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
+"""A follow job on an executor: standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
 
-A visit takes one slot of an executor for about its time budget. The driver sends the next visit after the report; while
-a batch runs, it waits first (`Followers.orders`). Only committed files are applied.
+A job takes one slot of an executor for about its time budget. The driver sends the next one after the report; while a
+batch runs, it waits first (`driver/followers.py`). Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from topology import TaskId
 
 log = logging.getLogger(__name__)
 
-#: By directory of a copy. A worker process makes many visits.
+#: By directory of a copy. A worker process runs many jobs.
 _REPEATED = RepeatedWarnings()
 
 
-def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
-    """Run the visits of one Spark partition."""
+def follow_all(elements: Iterable[bytes]) -> Iterator[bytes]:
+    """Run the follow jobs of one Spark partition."""
     identity.begin()
     for data in elements:
-        yield visit(FollowRequest.decode(bytes(data))).encode()
+        yield follow(FollowRequest.decode(bytes(data))).encode()
 
 
-def visit(request: FollowRequest) -> FollowReport:
-    """Carry out `request`, or nothing if Spark ran the visit on another executor than the ordered one."""
+def follow(request: FollowRequest) -> FollowReport:
+    """Carry out `request`, or nothing if Spark ran the job on another executor than the requested one."""
     budget = Budget(request.budget)
     executor_id, executor = identity.executor()
     instance = f"executor-{executor_id}"
@@ -71,22 +71,22 @@ def visit(request: FollowRequest) -> FollowReport:
     state_root = Path(request.state_root)
     with raising_disk_full(state_root):
         home = identity.home(state_root, request.spark_app)
-    here = Visit(request, budget, executor, home, done)
-    here.follow_all()
+    work = FollowWork(request, budget, executor, home, done)
+    work.follow_all()
     for task, history in request.snapshot.items():
         if budget.left():
-            here.snapshot(task, history)
+            work.snapshot(task, history)
     for task in request.remove:
-        here.remove(task)
+        work.remove(task)
     if request.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(state_root, request.orphans_after))
-    here.report_copies()
+    work.report_copies()
     done.seconds = budget.spent()
     return done
 
 
 class Budget:
-    """The seconds that a visit may work, from its creation on; None: no limit."""
+    """The seconds that a job may work, from its creation on; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -94,11 +94,11 @@ class Budget:
         self._deadline: float | None = None
 
     def spent(self) -> float:
-        """Return the seconds since the visit began."""
+        """Return the seconds since the job began."""
         return time.monotonic() - self._start
 
     def left(self) -> bool:
-        """Return whether the visit may take one more step."""
+        """Return whether the job may take one more step."""
         if self._seconds is None:
             return True
         now = time.monotonic()
@@ -109,8 +109,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """The work of one visit on the copies in `home`. `done` counts it."""
+class FollowWork:
+    """The work of one follow job on the copies in `home`. `done` counts it."""
 
     request: FollowRequest
     budget: Budget

@@ -267,7 +267,7 @@ def a_segment_for_each_bin(monkeypatch):
 def begin(placed) -> list[str]:
     """Begin jobs, and return the ids of the executors."""
     runner = placed._runner
-    return [job.executor.id for job in runner.jobs.begin(runner.followers.jobs)]
+    return [job.executor.id for job in runner.replicator.begin()]
 
 
 def behind(placed) -> set[str]:
@@ -284,7 +284,7 @@ def behind(placed) -> set[str]:
 def test_a_loss_ends_the_job_on_the_lost_executor_and_the_reports_of_the_others_count(
     world, placed, monkeypatch
 ):
-    held, jobs = HeldJobs(world, monkeypatch, "1", "3"), placed._runner.jobs
+    held, jobs = HeldJobs(world, monkeypatch, "1", "3"), placed._runner.replicator
     begin(placed)
     world.lose("1")
     ended = jobs.collect()
@@ -293,7 +293,7 @@ def test_a_loss_ends_the_job_on_the_lost_executor_and_the_reports_of_the_others_
         ("2", False, None),
     ]
     assert held.jobs["1"].cancelled.is_set()
-    assert jobs.running() == {"executor-3"}
+    assert jobs.running.keys() == {"executor-3"}
     held.jobs["3"].go_on()
     jobs.collect()
     assert behind(placed) == {"1"}, "it is a member until the next batch"
@@ -305,7 +305,7 @@ def test_an_executor_that_is_decommissioned_is_looked_for_at_times(world, placed
     HeldJobs(world, monkeypatch, "1")
     begin(placed)
     world.leave("1")
-    jobs = placed._runner.jobs
+    jobs = placed._runner.replicator
     assert any(job.lost for _ in range(10) for job in jobs.collect())
 
 
@@ -316,7 +316,7 @@ def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypat
 
     monkeypatch.setattr(world, "start", die)
     begin(placed)
-    assert [(job.lost, job.error) for job in placed._runner.jobs.collect()] == [(True, None)] * 3
+    assert [(job.lost, job.error) for job in placed._runner.replicator.collect()] == [(True, None)] * 3
 
 
 def named(placed, file: str) -> bool:
@@ -326,12 +326,12 @@ def named(placed, file: str) -> bool:
 @snapshots_often
 def test_files_that_a_job_reads_stay_until_it_ends(world, placed, monkeypatch):
     held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
-    (job, *_) = runner.jobs.begin(runner.followers.jobs)
+    (job, *_) = runner.replicator.begin()
     history = next(iter(job.request.follow.values()))
     read = world.folder / "checkpoint" / history.changes[0].file
     batch = 1
     while named(placed, history.changes[0].file):
-        runner.jobs.collect()
+        runner.replicator.collect()
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         begin(placed)
         batch += 1
@@ -339,7 +339,7 @@ def test_files_that_a_job_reads_stay_until_it_ends(world, placed, monkeypatch):
     world.batch(placed, batch, **{"in": words("a")})
     assert read.exists()
     held.jobs["1"].go_on()
-    runner.jobs.collect()
+    runner.replicator.collect()
     world.batch(placed, batch + 1, **{"in": words("a")})
     assert not read.exists()
 
@@ -351,11 +351,11 @@ def test_a_snapshot_that_a_job_makes_is_ordered_from_no_other(world, placed, mon
     for batch in range(1, 4):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         for _ in range(3):  # who has followed could make the snapshot, too
-            for job in runner.jobs.begin(runner.followers.jobs):
+            for job in runner.replicator.begin():
                 asked += job.request.snapshot
                 if not job.request.snapshot:
                     held.jobs[job.executor.id].go_on()
-            runner.jobs.collect()
+            runner.replicator.collect()
     assert asked
     assert len(asked) == len(set(asked))
 
@@ -385,11 +385,11 @@ def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at
 def test_jobs_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
     held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
     begin(placed)
-    runner.jobs.collect()
+    runner.replicator.collect()
     others = runner.followers.jobs()
     made = []
     thread = threading.Thread(
-        target=lambda: made.extend(runner.jobs.make([FollowJob(world.there["1"], None), *others]))
+        target=lambda: made.extend(runner.replicator.make([FollowJob(world.there["1"], None), *others]))
     )
     thread.start()
     assert held.begun.count("1") == 1

@@ -57,7 +57,7 @@ def clock(monkeypatch):
         return now.seconds
 
     monkeypatch.setattr(replication, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(replication.FollowJobs, "wait", lambda *_: None)
+    monkeypatch.setattr(replication.Replicator, "_wait", lambda *_: None)
     return now
 
 
@@ -146,7 +146,7 @@ def test_a_follow_job_that_fails_again_and_again_is_logged_seldom_and_its_end_is
 def test_an_executor_whose_job_made_no_progress_waits_for_a_wake_or_a_tick(world, placed, monkeypatch, clock):
     """A copy that cannot follow stays behind: each look for work finds it."""
     replicator = placed._runner.replicator
-    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.followers, "absorb", lambda reports: frozenset())
     held = HeldJobs(world, monkeypatch)
     clock.seconds += 1
     assert turn(replicator, held) == ["1", "2", "3"]
@@ -165,7 +165,7 @@ def test_an_executor_whose_job_made_no_progress_waits_for_a_wake_or_a_tick(world
 
 def test_a_wake_counts_for_a_follow_job_that_ends_after_it(world, placed, monkeypatch, clock):
     held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
-    monkeypatch.setattr(placed._runner.jobs, "_absorb", lambda reports: frozenset())
+    monkeypatch.setattr(placed._runner.followers, "absorb", lambda reports: frozenset())
     turn(replicator, held)
     replicator.wake()
     assert turn(replicator, held) == ["2", "3"]
@@ -193,7 +193,7 @@ def test_a_loss_ends_a_follow_job_without_waiting_for_its_job(world, placed, thr
     held.executors.clear()
     held.jobs["3"].go_on()
     wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
-    wait_until(lambda: not runner.jobs.running(), "no job runs")
+    wait_until(lambda: not runner.replicator.running, "no job runs")
     assert not held.jobs["1"].done.is_set()
 
 
@@ -219,7 +219,7 @@ def test_a_stop_cancels_a_follow_job_that_hangs_and_it_can_start_again(world, pl
         runner.replicator.stop(timeout=0.0)
         assert held.jobs["1"].cancelled.is_set()
         assert not runner.replicator._thread.is_alive()
-        assert runner.jobs.running() == frozenset()
+        assert not runner.replicator.running
         assert held.begun.count("1") == number
     assert not placed.journal._following, "no file is protected any more"
 

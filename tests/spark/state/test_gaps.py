@@ -17,7 +17,7 @@ from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Sn
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.transaction import View
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from tests.support.copies import peek, snapshot_of
 from topology import TaskId
 
@@ -51,7 +51,7 @@ def test_a_copy_with_gaps_is_neither_dumped_nor_read(ran):
     ran.be("2")
     with Copy(ran.copy(TaskId(0, 0), "2"), without(full, "totals").databases) as copy:
         copy.follow(history, ran.checkpoint)
-    done = visit(orders(ran, full, snapshot={TaskId(0, 0): history}))
+    done = follow(orders(ran, full, snapshot={TaskId(0, 0): history}))
     assert done.snapshots == {}
     with pytest.raises(CheckpointError, match="no usable copy"):
         View(ran.copy(TaskId(0, 0), "2"), "totals", history)
@@ -68,7 +68,7 @@ def test_a_snapshot_of_a_topology_that_never_committed_is_not_taken_for_the_whol
         with Copy(ran.copy(TaskId(0, 0), "2"), program.databases) as copy:
             copy.bring_to(history[TaskId(0, 0)], ran.checkpoint)
             copy.commit_unchanged()
-        made = visit(orders(ran, program, snapshot=history)).snapshots[TaskId(0, 0)]
+        made = follow(orders(ran, program, snapshot=history)).snapshots[TaskId(0, 0)]
     truth = ran.contents(TaskId(0, 0), "1")
     ran.history[TaskId(0, 0)] = History((), (made,))
     ran.be("3")

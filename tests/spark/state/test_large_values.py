@@ -31,7 +31,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.keys import physical
 from taskplace.spark.state.transaction import View
 from taskplace.spark.worker import follow, lookup
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from taskplace.spark.worker.lookup import answer
 from tests.support.copies import snapshot_of
 from topology import TaskId
@@ -129,7 +129,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
     runtime.be("1")
     databases = {0: sorted(runtime.first.databases)}
     where = str(runtime.checkpoint), str(runtime.state), "app"
-    done = visit(
+    done = follow(
         FollowRequest(
             "executor-1", *where, databases, databases, snapshot={TaskId(0, 0): runtime.history[TaskId(0, 0)]}
         )
@@ -152,7 +152,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
         follow={TaskId(0, 0): runtime.history[TaskId(0, 0)]},
         budget=30,
     )
-    assert visit(orders).restored == made.records
+    assert follow(orders).restored == made.records
     assert runtime.contents(TaskId(0, 0), "2") == truth
 
 

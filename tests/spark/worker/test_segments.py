@@ -11,7 +11,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker.bin_context import BATCHES, segment
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from tests.support.attempts import BATCHES as ROWS
 from tests.support.attempts import PLANES
 from topology import TaskId
@@ -102,7 +102,7 @@ def test_a_segment_of_several_batches_is_not_needed_if_a_snapshot_covers_all_of_
         snapshot={task: history},
     )
     runtime.be("1")
-    snapshot = visit(order).snapshots[task]
+    snapshot = follow(order).snapshots[task]
     truth = runtime.contents(task)
     harm(runtime.checkpoint / segment)
     runtime.be("2")
