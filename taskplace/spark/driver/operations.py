@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -30,9 +29,8 @@ from taskplace.errors import Fenced
 from taskplace.lag.ranking import Seen
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.work import Show, Work
-from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.cluster_state import CopyKey
-from taskplace.spark.driver.event_log import EventLog
+from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
@@ -41,8 +39,8 @@ from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
-    DriverIdentity,
     Status,
+    TopicStatus,
     WaitingDriver,
     write,
 )
@@ -194,26 +192,25 @@ def _estimate(behind: Mapping[CopyKey, int], rates: Mapping[str, float | None]) 
 class Operations:
     """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
 
-    - `written`: counts the statuses
+    - `began`: whether the driver is in charge: its first batch has begun
+    - `topics`: returns by topic how far it was read
     """
 
     def __init__(
         self,
-        root: Path,
-        journal: Journal,
-        events: EventLog,
-        *,
-        board: Callable[[float], StatusBoard],
-        requests: Requests,
-        work: StreamWork | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        definition: StreamDefinition,
+        rebalancer: Rebalancer,
+        followers: Followers,
+        topics: Callable[[], Mapping[str, TopicStatus]],
     ) -> None:
-        self.written = 0
-        self._root, self._journal, self._events, self._requests = root, journal, events, requests
-        self._make_board, self._work = board, work
-        self._board: StatusBoard | None = None
+        self.began = False
+        self._root, self._journal = definition.checkpoint, rebalancer.journal
+        self._events, self._requests = rebalancer.events, Requests(definition.checkpoint, rebalancer)
+        self._board = StatusBoard(definition, rebalancer, followers, interval=HEARTBEAT_SECONDS, input=topics)
+        # A reporter of one's own need not have it, and there may be none.
+        show = getattr(rebalancer.reporter, "progress", None)
+        self._work = None if show is None else StreamWork(rebalancer, followers, show)
         self._status: Status | None = None
-        self._monotonic = monotonic
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._written, self._last, self._reported = -1, float("-inf"), float("-inf")
@@ -221,16 +218,10 @@ class Operations:
         #: Held while the file of a waiting driver is written or removed, and while the thread is started.
         self._waiting = threading.Lock()
         self._waits = False
-        self._driver: DriverIdentity | None = None
-
-    @property
-    def began(self) -> bool:
-        """Whether the driver is in charge: its first batch has begun."""
-        return self._board is not None
 
     def status(self) -> Status:
         """Return the status now, without writing it."""
-        return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
+        return self._board.status()
 
     def progress(self) -> dict[tuple[str, TaskId], Seen]:
         """Return what is known now of the copies that catch up, by instance and task."""
@@ -262,7 +253,7 @@ class Operations:
             return
         try:
             self._requests.open()
-            self._board = self._board or self._make_board(HEARTBEAT_SECONDS)
+            self.began = True
             self._no_longer_waits()
             self._run_thread()
         except Exception as error:
@@ -273,9 +264,8 @@ class Operations:
             if not self._waits:
                 return
             try:
-                self._last = self._monotonic()
-                self._driver = self._driver or self._make_board(HEARTBEAT_SECONDS).driver
-                write(self._root / WAITING_FILE, WaitingDriver(self._driver, time.time()))
+                self._last = time.monotonic()
+                write(self._root / WAITING_FILE, WaitingDriver(self._board.driver, time.time()))
             except Exception as error:
                 log.debug("operators do not see that a driver waits: %s: %s", type(error).__name__, error)
 
@@ -292,16 +282,16 @@ class Operations:
         An error is logged, at growing intervals if it repeats.
         """
         if not self.began:
-            if self._monotonic() - self._last >= HEARTBEAT_SECONDS:
+            if time.monotonic() - self._last >= HEARTBEAT_SECONDS:
                 self._say_waiting()
             return
         try:
             self._journal.check_epoch()
             self._requests.answer(self.progress)
-            if self._work is not None and self._monotonic() - self._reported >= LEAST_SECONDS:
-                self._reported = self._monotonic()
+            if self._work is not None and time.monotonic() - self._reported >= LEAST_SECONDS:
+                self._reported = time.monotonic()
                 self._work.report()
-            waited = self._monotonic() - self._last
+            waited = time.monotonic() - self._last
             news = self._events.changes != self._written
             if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
                 self._write()
@@ -356,9 +346,6 @@ class Operations:
             write(self._root / STATUS_FILE, last)
 
     def _write(self, *, ended: bool = False) -> None:
-        if self._board is None:
-            return
-        self._written, self._last = self._events.changes, self._monotonic()
+        self._written, self._last = self._events.changes, time.monotonic()
         self._status = status = self._board.status(ended=ended)
         write(self._root / STATUS_FILE, status)
-        self.written += 1

@@ -40,8 +40,7 @@ from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
 from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_error
-from taskplace.spark.messages import READ, Manifest, Report, TopicRead
-from taskplace.spark.messages import kept as kept
+from taskplace.spark.messages import READ, Manifest, Report, TopicRead, kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
@@ -151,14 +150,6 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
         for partition, end in sorted(one.ends.items()):
             if found.get(partition) != end and not any(o.offsets.get(partition) == end for o in same):
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
-
-
-def planned_ends(log: Path, batch: int, topic_id: str) -> Mapping[int, int]:
-    """Return by partition where Spark has planned a batch of a topic to end. Empty if that is not known.
-
-    `log`: the directory of Spark's offsets
-    """
-    return next((one.offsets for one in stream_offsets(log / str(batch)) if one.topic_id == topic_id), {})
 
 
 def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:
@@ -362,7 +353,8 @@ class InputLag:
     def _ask(self, reader: TopicReader, asked: _Asked, read: TopicRead, batch: int) -> None:
         asked.topic_id, ends = reader.ends()
         read = asked.of_now(read)
-        asked.planned = planned_ends(self._log, batch, asked.topic_id)
+        planned = stream_offsets(self._log / str(batch))  # where Spark has planned the batch to end
+        asked.planned = next((one.offsets for one in planned if one.topic_id == asked.topic_id), {})
         positions = {**asked.planned, **read.ends}
         behind = {p: read.times.get(p, -1) for p, at in positions.items() if at < ends.get(p, at)}
         asked.newer = reader.first_newer(behind)

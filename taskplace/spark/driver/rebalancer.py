@@ -33,7 +33,7 @@ from taskplace.record.events import (
     tell,
 )
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.cluster import Cluster, Executor
+from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.cluster_state import ClusterState, Warmups
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
@@ -125,16 +125,6 @@ class Rebalancer:
         """Return whether a batch runs or ended less than `PAUSE_SECONDS` ago: the next one may follow at once."""
         return self._running or time.monotonic() - self._ended < PAUSE_SECONDS
 
-    def owners(self) -> dict[TaskId, Executor | None]:
-        """Return the executor of each task's active copy; None if the executor is lost."""
-        with self.lock:
-            return self.state.owners()
-
-    def behind(self) -> frozenset[TaskId]:
-        """Return the tasks whose active copy is not known to be at the end of its changelog."""
-        with self.lock:
-            return self.state.behind()
-
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and its followers' lag; see `ClusterState.placement`."""
         with self.lock:
@@ -212,8 +202,7 @@ class Rebalancer:
                         "%s went with the entries of stores that are not logged, of %s", name, _named(kept)
                     )
                 active = len(self.state.roles(name).active)
-                event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
-                self._record(event)
+                self._record(ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving))
             return bool(self.state.members)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
@@ -231,14 +220,12 @@ class Rebalancer:
             self._warned = frozenset(decision.plan.warnings)
             if not decision.changed:
                 return False
-            plan, generation = decision.plan, decision.generation
-            event = self._event(plan, generation, batch_id, decision.reason, time.perf_counter() - start)
+            event = self._event(decision.plan, batch_id, decision.reason, time.perf_counter() - start)
             self.stats.count_rebalance(event)
             self._record(event)
             if self.reporter:
-                for change in warmup_changes(
-                    before, plan.assignment, generation=generation, batch_id=batch_id
-                ):
+                after, generation = decision.plan.assignment, decision.generation
+                for change in warmup_changes(before, after, generation=generation, batch_id=batch_id):
                     tell(self.reporter, change)
             return True
 
@@ -261,18 +248,17 @@ class Rebalancer:
         if self.reporter:
             tell(self.reporter, event)
 
-    def _event(
-        self, plan: Plan, generation: int, batch_id: int, reason: str, seconds: float = 0.0
-    ) -> Rebalanced:
+    def _event(self, plan: Plan, batch_id: int, reason: str, seconds: float = 0.0) -> Rebalanced:
+        """Return the event of the plan in force."""
         return Rebalanced(
-            generation=generation,
+            generation=self.loop.generation,
             batch_id=batch_id,
             reason=reason,
             promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
             changes=tuple(map(Change.of, plan.moves)),
-            assignment=_texts(plan.assignment),
+            assignment=self.assignment(),
             to_go=_to_go(plan),
             seconds=seconds,
             imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
@@ -282,28 +268,18 @@ class Rebalancer:
         """Return the last rebalance of this driver again, for a reporter that came later; None before the first."""
         with self.lock:
             plan, batch = self.loop.plan, self.journal.last_batch
-            return None if plan is None else self._event(plan, self.loop.generation, batch, "in force")
+            return None if plan is None else self._event(plan, batch, "in force")
 
-    def following(self) -> tuple[dict[str, dict[str, int]], int]:
-        """Return by member and task the lags above 0 of followers, and how many followers are not caught up."""
-        with self.lock:
-            return self.state.following_lags()
-
-    def assignment(self) -> Mapping[str, object]:
-        """Return the assignment in force as JSON data, for the manifest."""
-        return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+    def assignment(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Return the assignment in force as plain values: by instance and role, the tasks as text."""
+        return {
+            name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
+            for name, roles in sorted(self.state.assignment.items())
+        }
 
 
 def _named(tasks: Sequence[TaskId]) -> str:
     return listed([f"task {task}" for task in tasks], most=10)
-
-
-def _texts(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return an assignment as plain values: by instance and role, the tasks as text."""
-    return {
-        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
-        for name, roles in sorted(assignment.items())
-    }
 
 
 def _to_go(plan: Plan) -> int:

@@ -14,7 +14,6 @@ from typing import Any
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
 from taskplace.spark.driver.cluster_state import CopyKey, Member
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.operator_messages import (
@@ -27,25 +26,21 @@ from taskplace.spark.operator_messages import (
 
 
 class StatusBoard:
-    """Makes the statuses of one driver. Lifetime: from its takeover on; `interval` as in `Status`."""
+    """Makes the statuses of one driver. Lifetime: one for each driver; `interval` as in `Status`."""
 
     def __init__(
         self,
         definition: StreamDefinition,
         rebalancer: Rebalancer,
         followers: Followers,
-        events: EventLog,
         *,
         interval: float,
         input: Callable[[], Mapping[str, TopicStatus]] = dict,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._definition, self._rebalancer, self._followers = definition, rebalancer, followers
-        self._events, self._interval, self._input = events, interval, input
-        self._clock, self._monotonic = clock, monotonic
+        self._interval, self._input = interval, input
         #: The process, for people.
-        self.driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, clock())
+        self.driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, time.time())
         self._names = {task: str(task) for task in rebalancer.task_ids}
         self._stateless = frozenset(task.id for task in rebalancer.tasks if not task.stateful)
         self._fixed: dict[str, Any] = {
@@ -58,7 +53,7 @@ class StatusBoard:
 
     def status(self, *, ended: bool = False) -> Status:
         """Return the status now. `ended`: whether the driver ends."""
-        rebalancer, events = self._rebalancer, self._events
+        rebalancer, events = self._rebalancer, self._rebalancer.events
         self._number += 1
         with rebalancer.lock:
             state, loop, journal = rebalancer.state, rebalancer.loop, rebalancer.journal
@@ -74,7 +69,7 @@ class StatusBoard:
                 topology=self._definition.built.name,
                 epoch=journal.epoch,
                 driver=self.driver,
-                written=self._clock(),
+                written=time.time(),
                 number=self._number,
                 interval=self._interval,
                 batch=journal.last_batch,
@@ -84,7 +79,7 @@ class StatusBoard:
                 failed=events.failed,
                 stopped=events.stopped,
                 followup=bool(loop.plan and loop.plan.followup),
-                next_probing=None if probing is None else max(0.0, probing - self._monotonic()),
+                next_probing=None if probing is None else max(0.0, probing - time.monotonic()),
                 executors=executors,
                 homeless=tuple(self._names[task] for task in homeless),
                 rebalances=events.last(Rebalanced),
@@ -103,7 +98,7 @@ class StatusBoard:
         active, standby, warmup = state.roles(name)
         lags = state.lags.lags(name)
         roles = {*active, *standby, *warmup}
-        visited, error = self._followers.errors.contact(name)
+        answered, error = self._followers.errors.contact(name)
         parked = (task for instance, task in self._rebalancer.loop.parked if instance == name)
         return ExecutorStatus(
             host=member.executor.host,
@@ -121,5 +116,5 @@ class StatusBoard:
             keeps=tuple(map(str, state.kept(member))),
             errors={str(task): why for task, why in self._followers.errors.of(name).items()},
             error=error,
-            visited=visited,
+            visited=answered,
         )

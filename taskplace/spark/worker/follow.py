@@ -1,4 +1,4 @@
-"""A follow job on an executor: standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
+"""A follow job on an executor: copies follow their changelogs; it makes snapshots, cleans up and reports.
 
 A job takes one slot of an executor for about its time budget. The driver sends the next one after the report; while a
 batch runs, it waits first (`driver/followers.py`). Only committed files are applied.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from msgspec.structs import replace
 
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import stats as stats_module
-from taskplace.spark.driver.stages import IdleTasks, bytes_by_partition
+from taskplace.spark.driver.stages import IdleTasks
 from taskplace.spark.driver.stats import Stats
-from taskplace.spark.messages import Boundary, Recovery, Report, Slice
+from taskplace.spark.messages import Recovery, Report
 from taskplace.spark.processors import Count
 from topology import TaskId, Topology
 
@@ -42,7 +41,7 @@ def report(task, **what):
 
 def idle(state, found, rows=(), watermark=None, behind=()):
     watermarks = {"t": watermark}
-    return sorted(state.tasks(found, TASKS, lambda p: p in rows, watermarks, frozenset(behind)))
+    return sorted(state.tasks(found, TASKS, [p in rows for p in range(3)], watermarks, frozenset(behind)))
 
 
 def test_a_task_without_rows_does_not_run():
@@ -79,22 +78,6 @@ def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_i
 
 def test_a_store_that_never_forgets_does_not_care_for_the_watermark():
     assert idle(IdleTasks(), program(), watermark=7) == list(TASKS)
-
-
-@pytest.mark.parametrize("topics", [["a"], ["a", "b"], []])
-def test_rows_that_come_from_another_subtopology(topics):
-    def bringing(**counts):
-        return {t: Boundary("f", "", {p: Slice(0, n, 1, 0) for p, n in c.items()}) for t, c in counts.items()}
-
-    reports = [
-        report(TaskId(0, 0), boundaries=bringing(a={0: 2, 2: 1}, b={1: 5})),
-        report(TaskId(0, 1), boundaries=bringing(a={2: 3})),
-    ]
-    expected = {"a": {0: 2, 2: 4}, "b": {1: 5}}
-    found = {}
-    for topic in topics:
-        found |= expected[topic]
-    assert bytes_by_partition(reports, topics) == found
 
 
 def test_medians_are_of_the_last_batches(monkeypatch):

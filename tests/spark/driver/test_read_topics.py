@@ -12,9 +12,8 @@ from msgspec import structs
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.compile import programs
 from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage
-from taskplace.spark.messages import READ, TopicRead
+from taskplace.spark.messages import READ, TopicRead, kept
 from taskplace.spark.sinks import ParquetSink
 from tests.support.own_reads import ROOM, OwnReader, counted, ranges
 from topology import Topology

@@ -30,7 +30,7 @@ from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.keys import physical
 from taskplace.spark.state.transaction import View
-from taskplace.spark.worker import follow, lookup
+from taskplace.spark.worker import lookup
 from taskplace.spark.worker.follow import follow
 from taskplace.spark.worker.lookup import answer
 from tests.support.copies import snapshot_of
