@@ -77,7 +77,7 @@ def test_snapshots_are_made_and_what_they_cover_is_pruned(pipeline):
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)
-    owners = type(p.placed.rebalancer).owners
+    owners = type(p.placed.state).owners
 
     def shifted(cluster):
         """Pin every task to the next executor, while its descriptor still names the planned one."""
@@ -86,7 +86,7 @@ def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
         after = dict(zip(executors, [*executors[1:], executors[0]], strict=True))
         return {task: Misplaced(e, after[e]) for task, e in found.items()}
 
-    monkeypatch.setattr(type(p.placed.rebalancer), "owners", shifted)
+    monkeypatch.setattr(type(p.placed.state), "owners", shifted)
     p.run(1)
     monkeypatch.undo()
     assert p.placed.stats.elsewhere == 12

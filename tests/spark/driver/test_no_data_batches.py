@@ -156,7 +156,7 @@ def test_silence_closes_windows_by_the_clock_and_ends(world, clock):
     assert quiet(world, placed) == 1
     assert sent(world.folder) == {("a", 0): 1}
     runs = 0
-    while placed._runner.no_data_batches._idle_sources._timer is not None:
+    while placed._runner.no_data_batches._timer is not None:
         world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
         assert not placed.due(), "too early"
         clock.seconds += 600

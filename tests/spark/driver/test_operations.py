@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -81,26 +82,18 @@ def test_the_status_follows_batches_rebalances_and_losses(world):
 
 
 def test_a_status_is_written_for_news_and_as_a_heartbeat_only(world, monkeypatch):
-    now = [100.0]
+    now, written = [100.0], []
     placed = stream(world)
-    work = placed._runner.operations
-    monkeypatch.setattr(work, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(operations, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(operations, "write", lambda path, status: written.append(status))
     monkeypatch.setattr(operations, "LEAST_SECONDS", 1.0)
     turn(placed)
-    assert work.written == 1
+    assert len(written) == 1
     run(world, placed, 1)
-    turn(placed)
-    assert work.written == 1  # less than a second later
-    now[0] += 1.0
-    turn(placed)
-    assert work.written == 2
-    turn(placed)
-    now[0] += 1.5
-    turn(placed)
-    assert work.written == 2  # nothing is new
-    now[0] += 0.5
-    turn(placed)
-    assert work.written == 3
+    for seconds, statuses in ((0.0, 1), (1.0, 2), (0.0, 2), (1.5, 2), (0.5, 3)):
+        now[0] += seconds  # news is a second old at least; without news, there is a heartbeat
+        turn(placed)
+        assert len(written) == statuses
 
 
 def test_a_driver_that_never_ran_a_batch_writes_nothing(world):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,7 +254,8 @@ def run_without_reports(runtime, cluster, owners, sizes, costs):
         expected=costs.estimates(tasks, sizes),
         histories={},
     )
-    rebalancer = SimpleNamespace(owners=lambda: owners, behind=lambda: (), loop=SimpleNamespace(generation=1))
+    state = SimpleNamespace(owners=lambda: owners, behind=lambda: ())
+    rebalancer = SimpleNamespace(state=state, lock=nullcontext(), loop=SimpleNamespace(generation=1))
     with pytest.raises(TaskplaceError, match=f"without a report of {len(tasks)}"):
         stages.run(cluster, stage, rebalancer, lambda lost: None)
 
