@@ -249,11 +249,8 @@ class ClusterState:
 
     def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None if the executor is lost."""
-        owners: dict[TaskId, Executor | None] = {}
-        for name, roles in self.assignment.items():
-            member = self.members.get(name)
-            owners.update(dict.fromkeys(roles.active, member.executor if member else None))
-        return owners
+        executors = {name: member.executor for name, member in self.members.items()}
+        return {task: executors.get(name) for name, of in self.assignment.items() for task in of.active}
 
     def hosts(self) -> dict[TaskId, tuple[str, ...]]:
         """Return the instances that have each task: its owner, then its standbys by name."""

@@ -173,9 +173,8 @@ class Followers:
                 if job := self._useful(executor, due.get(name, ()), unused.get(name, ())):
                     job.files.enter_context(self._journal.protected(job.request))
                     jobs.append(job)
-            self._snapshots_left = sum(map(len, due.values())) - sum(
-                len(job.request.snapshot) for job in jobs
-            )
+            requested = sum(len(job.request.snapshot) for job in jobs)
+            self._snapshots_left = sum(map(len, due.values())) - requested
             return jobs
 
     def _useful(
@@ -300,16 +299,10 @@ class Followers:
         For an active copy, the position that a batch has reported meanwhile is newer than the job's. Unknown copies
         come from attempts that lost; they are noted so that they can be removed.
         """
-        following = set(self._state.following(report.instance))
-        kept = {
-            task: at
-            for task, at in member.copies.items()
-            if task not in following and task not in report.removed
-        }
-        news = {
-            task: at for task, at in report.copies.items() if task in following or task not in member.copies
-        }
-        return {**kept, **news}
+        gone = {*self._state.following(report.instance), *report.removed}
+        kept = {task: at for task, at in member.copies.items() if task not in gone}
+        ours = member.copies.keys() - self._state.following(report.instance)
+        return {**kept, **{task: at for task, at in report.copies.items() if task not in ours}}
 
     def _in_turn(
         self, name: str, behind: Sequence[TaskId], snapshots: Sequence[TaskId]

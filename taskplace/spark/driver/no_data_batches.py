@@ -149,31 +149,23 @@ class NoDataBatches:
 
         Logs a warning if the source would be useful, but the checkpoint was made without it.
         """
-        carried = carries_ticks(spark_checkpoint)
-        if carried is None and not DATA_SOURCES and self._definition.driven_by_time:
-            log.warning(
-                "%s: this PySpark has no data sources in Python, so there are no ticks: while all sources are silent, "
-                "windows do not close and state does not expire until the next rows arrive. PySpark 4.0 has them",
-                self._definition.checkpoint,
-            )
-            self._warned_without_ticks = True
-            return False
-        if carried is None:
-            return self._definition.driven_by_time
+        carried, useful = carries_ticks(spark_checkpoint), self._definition.driven_by_time
         if carried and not DATA_SOURCES:
             raise CheckpointError(
                 f"{spark_checkpoint}: was created with the source of ticks, which needs PySpark 4.0 or newer; go on "
                 "with a newer PySpark, or start a new checkpoint in another directory"
             )
-        if not carried and self._definition.driven_by_time:
-            log.warning(
-                "%s: the checkpoint was created without the source of ticks, and Spark cannot add a source to a "
-                "checkpoint. While all sources are silent, windows do not close and state does not expire until the "
-                "next rows arrive. A new checkpoint has ticks",
-                self._definition.checkpoint,
-            )
-            self._warned_without_ticks = True
-        return carried
+        if carried or not useful or (carried is None and DATA_SOURCES):
+            return useful if carried is None else carried
+        why = "this PySpark has no data sources in Python, so there are no ticks (PySpark 4.0 has them)"
+        if carried is False:
+            why = "it was created without the source of ticks, and Spark cannot add a source to a checkpoint"
+        log.warning(
+            "%s: %s; while all sources are silent, windows do not close and state does not expire until the next rows "
+            "arrive", self._definition.checkpoint, why,
+        )  # fmt: skip
+        self._warned_without_ticks = True
+        return False
 
     def add_ticks(self, united: DataFrame) -> DataFrame:
         """Add the source of ticks to a united streaming frame. From now on, batches can be requested."""

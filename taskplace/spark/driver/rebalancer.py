@@ -61,14 +61,12 @@ def warmup_changes(
     ['active']
     """
     changes: list[WarmupChange] = []
-    begun: list[tuple[TaskId, WarmupState]]
+    states: dict[TaskId, WarmupState]
     for name in sorted({*before, *after}):
         was, now = before.get(name, Roles()), after.get(name, Roles())
-        begun = [(task, "begun") for task in now.warmup if task not in was.warmup]
-        ended = [(task, _role(task, now)) for task in was.warmup if task not in now.warmup]
-        changes += [
-            WarmupChange(str(task), name, state, generation, batch_id) for task, state in (*begun, *ended)
-        ]
+        states = {task: "begun" for task in now.warmup if task not in was.warmup}
+        states |= {task: _role(task, now) for task in was.warmup if task not in now.warmup}
+        changes += [WarmupChange(str(task), name, how, generation, batch_id) for task, how in states.items()]
     return tuple(changes)
 
 

@@ -155,11 +155,6 @@ def test_a_damaged_file_leaves_the_copy_where_it_was(tmp_path, committed, conten
         assert contents(copy)["s"] == {b"k": b"1"}
 
 
-def test_bring_to_comes_first(tmp_path):
-    with Copy(tmp_path / "c", STORES) as copy, pytest.raises(RuntimeError, match="bring_to"):
-        copy.get_many("s", [b"k"])
-
-
 # -- transactions that are over
 USES = {
     "get_many": lambda copy: copy.get_many("s", [b"k"]),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.messages import Change, History
-from taskplace.spark.processors import PerKey, Tumbling
+from taskplace.spark.processors import PerKey
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
@@ -95,15 +95,6 @@ def test_the_index_takes_any_time_and_sorts_by_when_it_is_due(times, ttl):
     keys = [expiry.index_key(end, b"k") for end in ends]
     assert [expiry.due_of(key) for key in sorted(keys)] == sorted(ends)
     assert {len(key) for key in keys} == {24}
-
-
-@settings(print_blob=True, deadline=None, max_examples=200)
-@given(times=st.lists(whole, min_size=1, max_size=6), size_ms=st.integers(1, 9 * 10**12))
-def test_any_time_is_in_a_window(times, size_ms):
-    rows = pa.table({"at": column(pa.timestamp("us"), times)})
-    starts = Tumbling("at", f"{size_ms} ms").starts(rows).cast(pa.int64()).to_pylist()
-    size = 1000 * size_ms
-    assert starts == [max(time // size * size, FIRST) for time in times]
 
 
 @given(micros=whole | st.integers(FIRST - 10**17, LAST))

@@ -171,16 +171,6 @@ def test_a_slot_is_a_part_of_the_ttl_but_a_second_at_least(ttl_s, slot_s):
     assert expiry.slot_of(ttl_s * 1_000_000) == slot_s * 1_000_000
 
 
-def test_removal_is_spread_over_batches_but_nothing_expired_is_seen(task):
-    task.batch(0, lambda s: s["seen"].put_many(table([(str(i), i, 0) for i in range(1000)])))
-    left = []
-    for _ in range(4):
-        seen = task.batch(500, lambda s: list(s["seen"].scan()), limit=300)
-        assert not any(t.num_rows for t in seen)
-        left.append(task.stored()["seen"])
-    assert left == [700, 400, 100, 0]
-
-
 def test_nothing_expires_as_long_as_there_is_no_watermark(task):
     task.batch(None, lambda s: s["seen"].put_many(table([("a", 1, -(10**6))])))
     assert task.batch(None, lambda s: s["seen"].contains_many(table([("a", 0, 0)])).tolist()) == [True]
@@ -195,11 +185,6 @@ def test_readers_from_outside_do_not_see_what_has_expired():
     stored = [values[0], values[1], None]
     assert _unexpired(SCHEMA, keys, stored, micros(100)) == (None, values[1], None)
     assert _unexpired(SCHEMA, keys, stored, None) == tuple(stored)
-
-
-def test_the_index_sorts_by_time_before_1970_too():
-    ends = [-(10**15), -1, 0, 1, 10**15]
-    assert [expiry.due_of(e) for e in sorted(expiry.index_key(end, b"k") for end in reversed(ends))] == ends
 
 
 def test_a_row_that_comes_too_late_leaves_its_key_as_it_is(task):

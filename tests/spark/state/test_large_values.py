@@ -5,11 +5,8 @@ No test has values that large: what is the most is lowered.
 
 from __future__ import annotations
 
-import mmap
 from itertools import pairwise
 
-import lmdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +15,6 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.checkpoint import files
 from taskplace.spark.checkpoint.files import (
-    LARGEST,
     RecordFile,
     decode_records,
     encode_changes,
@@ -28,7 +24,6 @@ from taskplace.spark.checkpoint.files import (
 from taskplace.spark.messages import FollowRequest, History, Position, Question
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.keys import physical
 from taskplace.spark.state.transaction import View
 from taskplace.spark.worker import lookup
 from taskplace.spark.worker.follow import follow
@@ -77,15 +72,6 @@ def test_pieces_are_as_large_as_they_may_be_and_no_larger(monkeypatch, entries, 
         assert len(piece) == 1 or size(piece) <= most
         back.setdefault(store, {}).update(piece)
     assert back == {store: written for store, written in changes.items() if written}
-
-
-def test_the_limits_are_those_of_arrow_and_of_lmdb(tmp_path):
-    zeros = memoryview(mmap.mmap(-1, LARGEST + 1))  # nobody looks at them: no memory is taken
-    with pytest.raises(pa.ArrowCapacityError, match=f"more than {LARGEST} bytes, have {LARGEST + 1}"):
-        pa.array([zeros], pa.binary())
-    with lmdb.open(str(tmp_path / "c")) as environment:
-        assert environment.max_key_size() == len(physical(b"x" * 2000)) == len(physical(b"x" * 480))
-        assert physical(b"x" * 479) == b"x" * 479
 
 
 def test_what_no_file_can_hold_is_refused_and_its_store_named(monkeypatch, small_pieces):

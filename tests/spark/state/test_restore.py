@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from taskplace.spark.checkpoint.files import encode_records, record_batch, write_file
-from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import History, Position, Snapshot
+from taskplace.spark.messages import History, Position
 from taskplace.spark.state.copy import Copy
-from tests.support.copies import peek
+from tests.support.copies import peek, snapshot_of
 
 STORES = ["s", "t"]
 
 
-def snapshot_of(root, count, at):
+def pieces_of(root, count, at):
     """A snapshot of `count` keys in pieces of 10."""
     entries = [(f"{i:04d}".encode(), str(i).encode()) for i in range(count)]
-    pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, count, 10)]
-    data = encode_records(["s"], pieces, {}, "lz4")
-    file = f"snapshots/{at.attempt}.arrow"
-    write_file(root / file, data, sync=False)
-    return Snapshot(at.version, at.attempt, at.offset, count, file, data.size, checksum_of(data))
+    return snapshot_of(root, [("s", entries[i : i + 10]) for i in range(0, count, 10)], at, at.attempt)
 
 
 def test_a_restore_in_pieces_goes_on_where_it_was_stopped(tmp_path, contents):
-    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    history = History((), (pieces_of(tmp_path, 95, Position(3, "a3", 200)),))
     steps = 0
     for _ in range(20):
         with Copy(tmp_path / "c", STORES) as copy:  # each time another process would be as good
@@ -38,7 +32,7 @@ def test_a_restore_in_pieces_goes_on_where_it_was_stopped(tmp_path, contents):
 
 
 def test_an_attempt_finishes_the_restore_that_a_follower_began(tmp_path, contents):
-    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    history = History((), (pieces_of(tmp_path, 95, Position(3, "a3", 200)),))
     with Copy(tmp_path / "c", STORES) as copy:
         for _ in range(4):
             copy.follow(history, tmp_path, pause=lambda: False)
@@ -49,10 +43,10 @@ def test_an_attempt_finishes_the_restore_that_a_follower_began(tmp_path, content
 
 
 def test_half_a_restore_is_dropped_when_history_leads_elsewhere(tmp_path, committed, contents):
-    old = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    old = History((), (pieces_of(tmp_path, 95, Position(3, "a3", 200)),))
     with Copy(tmp_path / "c", STORES) as copy:
         copy.follow(old, tmp_path, pause=lambda: False)
-    new = History((), (snapshot_of(tmp_path, 20, Position(5, "a5", 300)),))
+    new = History((), (pieces_of(tmp_path, 20, Position(5, "a5", 300)),))
     with Copy(tmp_path / "c", STORES) as copy:
         copy.bring_to(new, tmp_path)
         assert len(contents(copy)["s"]) == 20

@@ -52,10 +52,6 @@ def test_samples_are_spread_over_the_rows():
         FLIGHTS.check(rows, 1)
 
 
-def test_without_a_column_of_keys_nothing_is_compared():
-    PartitionedTopic(topic="t", partitions=4, partitioner="murmur2").check(rows_of(0), 1)
-
-
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
 def test_without_offsets_the_error_leads_to_the_key_without_showing_it(kind):
     rows = rows_of(0)
