@@ -82,8 +82,8 @@ class Batch:
         for report in self.reports.values():
             for topic, time in report.event_times.items():
                 newest[topic] = max(time, newest.get(topic, time))
-        held = {topic: read.event_time for topic, read in self.read.items()}
-        return {topic: t for topic, t in {**newest, **held}.items() if t is not None}
+        own = {topic: read.event_time for topic, read in self.read.items()}
+        return {topic: t for topic, t in {**newest, **own}.items() if t is not None}
 
 
 @dataclass

@@ -39,7 +39,6 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
-from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
@@ -140,13 +139,13 @@ class Rebalancer:
         return name
 
     def removal(
-        self, executor: str | int, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
+        self, executor: str | int, progress: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
     ) -> Removal:
-        """Return whether an executor can be removed now, and if not, why. `seen`: as for `removable`."""
+        """Return whether an executor can be removed now, and if not, why. `progress`: as for `ClusterState.removal`."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor), gone=True)
-            found = self.state.removal(self.instance(executor), seen)
+            found = self.state.removal(self.instance(executor), progress)
             return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes
@@ -287,11 +286,9 @@ def _to_go(plan: Plan) -> int:
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
-    """Raise `InputError` for an unknown task or subtopology, or for a weight that is not a positive number."""
+    """Raise `InputError` for an unknown task or subtopology. The options themselves check the numbers."""
     tasks = [task.id for task in built.tasks()]
     known = {*map(str, tasks), *(str(task.subtopology) for task in tasks)}
-    for name, weight in weights.items():
+    for name in weights:
         if name not in known:
             raise ConfigError.unknown_key("weights", name, known)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < MOST_NUMBER:
-            raise InputError(f"weights.{name}", found=weight, expected="a number above 0")

@@ -6,7 +6,7 @@ LMDB's table of readers, and LMDB cannot reuse the pages that it read. Opening t
 
 The metadata of a copy is one record, written with every transaction that changes the copy.
 
-A worker keeps environments open between its attempts and visits (`WARM`), because opening one costs as much as its
+A worker keeps environments open between its attempts and follow jobs (`WARM`), because opening one costs as much as its
 work. One is used again only while its path still leads to its data file and to its lock file: a copy that was discarded
 and made again has other files, and processes with different lock files do not see each other. An environment is closed
 after any error, when its copy is removed, and when others were used more recently. After a minute without tasks, Spark

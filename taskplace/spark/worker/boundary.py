@@ -293,7 +293,7 @@ class _TopicRows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are held."""
+        """The bytes of the rows as they were written."""
         return sum(stream.size for streams in self._streams.values() for stream in streams)
 
     def _read(self, root: Path, head: ListingHead, mine: npt.NDArray[Any]) -> None:

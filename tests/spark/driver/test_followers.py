@@ -24,8 +24,8 @@ from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.worker import bin_context as bin_files
 from taskplace.spark.worker import follow
 from tests.support.ended_jobs import Ended
+from tests.support.follow_jobs import orders, run_job
 from tests.support.held_jobs import HeldJobs
-from tests.support.visits import orders, visit
 from tests.support.word_counts import counts, words
 from topology import TaskId
 
@@ -87,10 +87,10 @@ class Driver:
         """Make orders, and return their requests."""
         return [job.request for job in self.followers.jobs()]
 
-    def visit(self, ran, budget):
+    def run(self, ran, budget):
         """Make the orders, and have them carried out with that budget."""
         (given,) = self.requests()
-        done = visit(ran, replace(given, budget=budget))
+        done = run_job(ran, replace(given, budget=budget))
         assert not done.errors
         served = {task for task, at in done.copies.items() if at != self.member.copies.get(task)}
         self.member.copies = dict(done.copies)
@@ -107,7 +107,7 @@ def test_with_time_for_one_task_a_job_all_that_are_always_behind_are_served_in_t
         while behind:  # every task gets something new before every job
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
             behind -= {t for t in follows if ran.history[t].end != driver.member.copies.get(t)}
-        (served,), _ = driver.visit(ran, budget=-1.0)
+        (served,), _ = driver.run(ran, budget=-1.0)
         turns.append(served)
     for start in range(len(turns) - len(follows) + 1):
         assert sorted(turns[start : start + len(follows)]) == follows
@@ -120,12 +120,12 @@ def test_a_task_that_joins_those_that_wait_has_its_turn_within_as_many_jobs(ran)
     for joins in range(1, 4):
         for _ in range(joins):
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
-            driver.visit(ran, budget=-1.0)
+            driver.run(ran, budget=-1.0)
         follows.append(late)
         served = set()
         for _ in follows:
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
-            served |= driver.visit(ran, budget=-1.0)[0]
+            served |= driver.run(ran, budget=-1.0)[0]
         assert late in served
         follows.remove(late)
 
@@ -134,15 +134,15 @@ def test_snapshots_have_their_turn_though_followers_use_all_the_time_up(ran, mon
     """A copy of the active's is due, and the followers beside it never catch up."""
     due, *follows = sorted(ran.history)
     driver = Driver(ran, follows)
-    visit(ran, orders(ran, follow={due: ran.history[due]}))
+    run_job(ran, orders(ran, follow={due: ran.history[due]}))
     monkeypatch.setattr(driver.followers, "_snapshots_due", lambda: {"executor-2": [due]})
     made = 0
     for _ in range(2 * (len(follows) + 1)):
         ran.run_batch([("N1", 1000 + ran.batch)])
-        visit(ran, orders(ran, follow={due: ran.history[due]}))
+        run_job(ran, orders(ran, follow={due: ran.history[due]}))
         (given,) = driver.requests()
         # A follower that is far behind takes all the time there is.
-        done = visit(ran, replace(given, budget=-1.0 if given.follow else 5.0))
+        done = run_job(ran, replace(given, budget=-1.0 if given.follow else 5.0))
         made += bool(done.snapshots)
     assert made == 2
 
@@ -183,7 +183,7 @@ def test_directories_of_dead_executors_are_looked_for_as_long_as_the_stream_runs
 
 
 def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_done(ran):
-    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    made = run_job(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     snapshot = made.snapshots[TaskId(0, 0)]
     assert len(RecordFile((ran.checkpoint / snapshot.file).read_bytes())) == 2
     ran.history[TaskId(0, 0)] = History((), (snapshot,))
@@ -192,7 +192,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 
     def come():
         (given,) = driver.requests()
-        done = visit(ran, replace(given, budget=-1.0))
+        done = run_job(ran, replace(given, budget=-1.0))
         driver.followers.absorb([done])
         return done.restoring
 
@@ -220,7 +220,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 
 def test_reading_a_large_snapshot_is_not_most_of_a_job(ran, monkeypatch):
     """Whoever has read and checked it loads more than the one piece that each job loads at least."""
-    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    made = run_job(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     ran.history[TaskId(0, 0)] = History((), (made.snapshots[TaskId(0, 0)],))
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now.seconds))
@@ -231,7 +231,7 @@ def test_reading_a_large_snapshot_is_not_most_of_a_job(ran, monkeypatch):
         return read(files, part)
 
     monkeypatch.setattr(CheckpointFiles, "read", slowly)
-    done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
+    done = run_job(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
     assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}
 
 

@@ -217,7 +217,7 @@ def test_a_killed_holder_lets_go(tmp_path, other, committed, contents):
 def test_a_follower_leaves_an_attempt_alone_that_came_before_it_got_the_copy(
     tmp_path, monkeypatch, other, committed
 ):
-    """The visit was ordered before the copy was promoted, and waits for it while the attempt runs."""
+    """The follow job began before the copy was promoted, and waits for it while the attempt runs."""
     history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
     path = tmp_path / "c"
 

@@ -90,7 +90,7 @@ def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, comm
         assert contents(copy) == {"x": {b"k": b"2"}, "y": {}}
 
 
-def test_a_visit_survives_copies_that_were_cut(ran):
+def test_a_follow_job_survives_copies_that_were_cut(ran):
     ran.be("1")
     file = ran.copy(TaskId(0, 0)) / "data.mdb"
     whole = file.read_bytes()
@@ -115,9 +115,9 @@ def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_
 
     kept = [snapshot(0)]
     with Copy(tmp_path / "c", ["s"]) as copy:
-        for visit_ in range(1, 7):
-            if visit_ == 3:
-                kept.append(snapshot(visit_))
+        for version in range(1, 7):
+            if version == 3:
+                kept.append(snapshot(version))
             copy.follow(History((), tuple(kept[-2:])), tmp_path, pause=lambda: False)
     assert peek(tmp_path / "c") == Position(0, "a0", 0)
 

@@ -111,7 +111,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
         runtime.run_batch([(f"N{i}", i) for i in range(200 * batch, 200 * batch + 200)], [("N1", 10)])
     truth = runtime.contents(TaskId(0, 0), "1")
     monkeypatch.setattr(files, "BYTES_PER_BATCH", LIMIT)
-    monkeypatch.setattr(follow, "SNAPSHOT_BYTES", LIMIT)
+    monkeypatch.setattr("taskplace.spark.worker.follow.SNAPSHOT_BYTES", LIMIT)
     runtime.be("1")
     databases = {0: sorted(runtime.first.databases)}
     where = str(runtime.checkpoint), str(runtime.state), "app"

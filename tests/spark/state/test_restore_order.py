@@ -71,7 +71,7 @@ def test_any_order_of_pieces_and_entries(tmp_path_factory, contents, pieces, sto
     rows=st.integers(1, 5),
 )
 def test_what_a_snapshot_restores_is_what_it_was_made_of(tmp_path_factory, committed, contents, states, rows):
-    """From a copy to a snapshot, as a visit writes it, to another copy: every entry, in LMDB's own order."""
+    """From a copy to a snapshot, as a follow job writes it, to another copy: every entry, in LMDB's own order."""
     root = tmp_path_factory.mktemp("round")
     history = committed(History(), root, {store: dict(entries) for store, entries in states.items()}, 0)
     with Copy(root / "original", STORES) as copy:

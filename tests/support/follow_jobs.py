@@ -1,4 +1,4 @@
-"""Orders for a visit, and its report."""
+"""Requests of follow jobs, and their reports."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def orders(runtime, instance="executor-2", **what):
     return FollowRequest(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
 
 
-def visit(runtime, given, executor="2"):
-    """Visit an executor as Spark does: orders and the report are sent as bytes and text."""
+def run_job(runtime, given, executor="2"):
+    """Run a follow job on an executor as Spark does: the request and the report are sent as bytes."""
     runtime.be(executor)
     (answer,) = follow_all([bytearray(given.encode())])
     found = FollowReport.decode(answer)
