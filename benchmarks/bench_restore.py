@@ -4,7 +4,8 @@
         [--json FILE]
 
 The tasks' copies are filled together to `--mb` MB of keys and values, `--entry` bytes each. They do not compress, as in
-`bench_recovery.py`. A follow job's own code writes a snapshot of each. Then, in turn and after a round that does not count:
+`bench_recovery.py`. A follow job's own code writes a snapshot of each. Then, in turn and after a round that does not
+count:
 
 - "restore, 1 slot": all copies from empty directories, one after the other, by the code that an attempt uses
 - "restore, 2 slots": the same in as many processes as `--slots` says, as an executor with so many slots does it

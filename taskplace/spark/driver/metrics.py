@@ -40,18 +40,11 @@ class DriverMetrics:
     """Reads the metrics of one stream. May be called from any thread.
 
     - `status`: returns the status now
-    - `clock`: the monotonic clock of `Stats`
     """
 
-    def __init__(
-        self,
-        rebalancer: Rebalancer,
-        status: Callable[[], Status],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rebalancer, self._status, self._clock = rebalancer, status, clock
-        self._began = clock()
+    def __init__(self, rebalancer: Rebalancer, status: Callable[[], Status]) -> None:
+        self._rebalancer, self._status = rebalancer, status
+        self._began = time.monotonic()
         self._stateful = frozenset(task.id for task in rebalancer.tasks if task.stateful)
         with rebalancer.lock:
             self._last = self._now()
@@ -80,7 +73,7 @@ class DriverMetrics:
         return _Read(self._status(), rebalancer.loop.plan, restoring, rebalancer.journal.history)
 
     def _ago(self, at: float | None) -> float | None:
-        return None if at is None else max(0.0, self._clock() - at)
+        return None if at is None else max(0.0, time.monotonic() - at)
 
     def _of_stream(self, status: Status) -> dict[str, Any]:
         stats, totals = self._rebalancer.stats, status.totals

@@ -57,8 +57,6 @@ NAMES = {
     "warmup": "catching up warm-ups",
 }
 
-Clock = Callable[[], float]
-
 log = logging.getLogger(__name__)
 #: The least time between two statuses.
 LEAST_SECONDS = 1.0
@@ -82,17 +80,8 @@ class StreamWork:
     it; a batch notes nothing. Used by one thread at a time.
     """
 
-    def __init__(
-        self,
-        rebalancer: Rebalancer,
-        followers: Followers,
-        show: Show,
-        *,
-        clock: Clock = time.monotonic,
-        wall_clock: Clock = time.time,
-    ) -> None:
-        self._rebalancer, self._followers = rebalancer, followers
-        self._show, self._clock, self._wall_clock = show, clock, wall_clock
+    def __init__(self, rebalancer: Rebalancer, followers: Followers, show: Show) -> None:
+        self._rebalancer, self._followers, self._show = rebalancer, followers, show
         self._shown: dict[str, Work] = {}  # by name, the work that is shown
         self._most: dict[str, dict[CopyKey, int]] = {}  # by name, the most records that each copy has lacked
         self._made = 0  # the snapshots before those that are shown
@@ -165,12 +154,12 @@ class StreamWork:
         own = f"batch {running.batch}" if running else ""
         for name in [name for name in self._shown if name.startswith("batch ") and name != own]:
             self._end(name)
-        if running and (seconds := self._wall_clock() - running.since) >= LONG_BATCH_SECONDS:
-            self._work(own, since=self._clock() - seconds).to(0)
+        if running and (seconds := time.time() - running.since) >= LONG_BATCH_SECONDS:
+            self._work(own, since=time.monotonic() - seconds).to(0)
 
     def _work(self, name: str, unit: str = "", since: float | None = None) -> Work:
         if name not in self._shown:
-            self._shown[name] = Work(name, unit, show=self._show, since=since, clock=self._clock)
+            self._shown[name] = Work(name, unit, show=self._show, since=since, clock=time.monotonic)
         return self._shown[name]
 
     def _end(self, name: str, done: int | None = None) -> None:

@@ -27,7 +27,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,8 +97,8 @@ def advanced(
                 if start != end and not (goes_on and start > end):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
                 skipped[partition] = start - end
-            partition, time = report.task.partition, report.event_times.get(topic)
-            times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
+            partition, at = report.task.partition, report.event_times.get(topic)
+            times = {} if at is None else {partition: max(at, was.newest.get(partition, at))}
             after[topic] = TopicRead(
                 one.topic_id,
                 {**was.starts, **one.starts},
@@ -267,16 +267,10 @@ class InputLag:
     `log`: the directory of Spark's offsets; without it, nothing is known of partitions that had no records yet
     """
 
-    def __init__(
-        self,
-        readers: Mapping[str, TopicReader],
-        journal: Journal,
-        log: Path,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._readers, self._journal, self._log, self._clock = readers, journal, log, clock
+    def __init__(self, readers: Mapping[str, TopicReader], journal: Journal, log: Path) -> None:
+        self._readers, self._journal, self._log = readers, journal, log
         self._asked = {topic: _Asked() for topic in readers}
-        self._began = clock()
+        self._began = time.time()
         self._rows: dict[str, deque[tuple[float, int]]] = {topic: deque() for topic in readers}
         self._repeated = RepeatedWarnings()
         self._stopped = threading.Event()
@@ -299,8 +293,8 @@ class InputLag:
     def committed(self, read: Mapping[str, TopicRead]) -> None:
         """Note what a committed batch has read."""
         for topic, rows in self._rows.items():  # a manifest may have others, which were read before
-            rows.append((self._clock(), read[topic].rows if topic in read else 0))
-            while rows[0][0] < self._clock() - RATE_SECONDS:
+            rows.append((time.time(), read[topic].rows if topic in read else 0))
+            while rows[0][0] < time.time() - RATE_SECONDS:
                 rows.popleft()
 
     def topics(self) -> dict[str, TopicStatus]:
@@ -309,7 +303,7 @@ class InputLag:
         return {topic: self._topic(topic, read.get(topic, TopicRead(""))) for topic in self._readers}
 
     def _topic(self, topic: str, read: TopicRead) -> TopicStatus:
-        asked, now = self._asked[topic], self._clock()
+        asked, now = self._asked[topic], time.time()
         partitions, read = {}, asked.of_now(read)
         positions = {**asked.planned, **read.ends}
         for partition in sorted({*asked.ends, *positions}):
@@ -358,7 +352,7 @@ class InputLag:
         positions = {**asked.planned, **read.ends}
         behind = {p: read.times.get(p, -1) for p, at in positions.items() if at < ends.get(p, at)}
         asked.newer = reader.first_newer(behind)
-        asked.ends, asked.at = ends, self._clock()
+        asked.ends, asked.at = ends, time.time()
         if positions != asked.committed:
             reader.commit(positions)
             asked.committed = positions

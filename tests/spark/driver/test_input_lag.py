@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -38,7 +39,8 @@ def placed(world, reader, monkeypatch):
     monkeypatch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
     placed = world.open(counted(reader))
     placed.lag = placed._runner.lag
-    placed.lag._clock, placed.lag._began = (lambda: NOW), NOW - 10
+    monkeypatch.setattr(input_lag, "time", SimpleNamespace(time=lambda: NOW))
+    placed.lag._began = NOW - 10
     placed.batch = lambda number, of: world.batch(placed, number, **{"in": ranges(of)})
     placed.batch(0, {0: (5, 9), 1: (0, 2)})
     reader.end = {0: 12, 1: 2, 2: 7}
@@ -85,7 +87,7 @@ def test_positions_of_a_topic_that_was_made_again_are_not_those_of_the_old_one(p
 
 def test_the_rate_is_that_of_the_last_minute(placed, reader, monkeypatch):
     for seconds, rate in ((20, 6 / 30), (50, 6 / 60), (61, 0.0)):
-        placed.lag._clock = lambda at=NOW + seconds: at
+        monkeypatch.setattr(input_lag.time, "time", lambda at=NOW + seconds: at)
         assert placed.lag.topics()["in"].rate == pytest.approx(rate)
     placed.lag.committed({"of-before": TopicRead("x")})  # a manifest keeps topics that are read no more
     assert len(placed.lag._rows["in"]) == 1, "old batches are forgotten"

@@ -126,8 +126,8 @@ def test_a_batch_that_takes_long(world, recorder, monkeypatch):
         if point == "batch.staged":
             for seconds in (stream_work.LONG_BATCH_SECONDS - 1, stream_work.LONG_BATCH_SECONDS + 30):
                 later = started + seconds
-                work = placed._runner.operations._work
-                monkeypatch.setattr(work, "_wall_clock", lambda later=later: later)
+                clock = SimpleNamespace(time=lambda later=later: later, monotonic=time.monotonic)
+                monkeypatch.setattr(operations, "time", clock)
                 turn(placed)
 
     world.at = look
