@@ -174,9 +174,7 @@ class BatchInput:
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         if len(topics) != 1:
             raise InputError(
-                "process_batch",
-                found=columns,
-                expected=f"the data frame that unite({sorted(topics)}) gives",
+                "process_batch", found=columns, expected=f"the data frame that unite({sorted(topics)}) gives"
             )
         return self.unite(dict.fromkeys(topics, df))
 

@@ -176,11 +176,7 @@ class Copy:
                 return done
 
     def _catching_up(
-        self,
-        history: History,
-        root: Path,
-        done: Recovery,
-        whole: Callable[[], History] | None = None,
+        self, history: History, root: Path, done: Recovery, whole: Callable[[], History] | None = None
     ) -> CatchingUp:
         if self._files is None or self._files.root != root:
             self._end()

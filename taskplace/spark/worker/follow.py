@@ -153,10 +153,7 @@ class FollowWork:
     def _follow(self, task: TaskId, history: History) -> None:
         done = self.done
         try:
-            with (
-                raising_disk_full(self._root, Path(self.request.state_root)),
-                self._opened(task) as copy,
-            ):
+            with raising_disk_full(self._root, Path(self.request.state_root)), self._opened(task) as copy:
                 recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
         except Exception as error:
             done.errors[task] = _told(task, self.home / str(task), error)

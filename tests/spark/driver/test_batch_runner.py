@@ -86,14 +86,7 @@ def test_the_reporter_is_told_of_a_batch_when_it_is_published(world):
     world.batch(placed, 0, **{"in": words("a", "b", "a")})
     [told] = listener.batches
     assert (told.batch_id, told.total, told.rows, told.generation) == (0, 7, 3, placed.loop.generation)
-    assert list(told.phases) == [
-        "rebalance",
-        "subtopology 0",
-        "subtopology 1",
-        "commit",
-        "publish",
-        "prune",
-    ]
+    assert list(told.phases) == ["rebalance", "subtopology 0", "subtopology 1", "commit", "publish", "prune"]
     assert told.placement == placed.placement()
     world.batch(placed, 0, **{"in": words("a", "b", "a")})  # again: nothing new has happened
     assert listener.batches == [told]

@@ -15,14 +15,7 @@ from taskplace.logs import RepeatedWarnings
 from taskplace.spark.driver import operations
 from taskplace.spark.inspection.driver import ask
 from taskplace.spark.inspection.now import state_of
-from taskplace.spark.operator_messages import (
-    STATUS_FILE,
-    WAITING_FILE,
-    Request,
-    Status,
-    read,
-    write,
-)
+from taskplace.spark.operator_messages import STATUS_FILE, WAITING_FILE, Request, Status, read, write
 from taskplace.spark.state.copy import Copy
 from taskplace.wording import about
 from tests.support.operators import STRICT, run, stream, turn

@@ -64,10 +64,7 @@ def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
             {0: (11, 12)},
             "0: .*up to offset 9, .*goes on at offset 11: .*ahead, .* 2 offsets would be skipped",
         ),
-        (
-            {1: (2, 3), 0: (5, 12)},
-            "0: .*goes on at offset 5: .*behind, .* 4 offsets would count twice",
-        ),
+        ({1: (2, 3), 0: (5, 12)}, "0: .*goes on at offset 5: .*behind, .* 4 offsets would count twice"),
     ],
 )
 def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
@@ -226,14 +223,8 @@ def test_sparks_checkpoint_is_compared_before_the_query_starts(placed, world):
     planned(again, {"logOffset": 3}, offset(p0=9, p1=2))
     started(again)
     for wrong, message in (
-        (
-            offset(p0=12, p1=2),
-            "0: .* at offset 12: it is ahead, .* 3 offsets would be skipped",
-        ),
-        (
-            offset(p0=9, p1=0),
-            "1: .* at offset 0: it is behind, .* 2 offsets would count twice",
-        ),
+        (offset(p0=12, p1=2), "0: .* at offset 12: it is ahead, .* 3 offsets would be skipped"),
+        (offset(p0=9, p1=0), "1: .* at offset 0: it is behind, .* 2 offsets would count twice"),
         (offset(p0=9), "partition 1: .* at no offset: it does not have this partition"),
         (offset("other", p0=9, p1=2), "topic 'in' had the id id, found other"),
     ):

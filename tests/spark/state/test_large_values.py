@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.checkpoint import files
-from taskplace.spark.checkpoint.files import (
-    RecordFile,
-    decode_records,
-    encode_changes,
-    pieces,
-    read_sealed,
-)
+from taskplace.spark.checkpoint.files import RecordFile, decode_records, encode_changes, pieces, read_sealed
 from taskplace.spark.messages import FollowRequest, History, Position, Question
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy

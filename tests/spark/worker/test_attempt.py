@@ -10,12 +10,7 @@ import pytest
 
 from taskplace.errors import Fenced, InputError
 from taskplace.spark.checkpoint.files import decode_records, open_section
-from taskplace.spark.messages import (
-    EMPTY,
-    Report,
-    cancellation_mark,
-    reports_dir,
-)
+from taskplace.spark.messages import EMPTY, Report, cancellation_mark, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.state.store import StoreSchema
