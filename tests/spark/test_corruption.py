@@ -145,11 +145,11 @@ def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimme
     ran.be("2")
     with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
         ran.contents(TaskId(0, 0), "2")
-    follow = FollowRequest(
+    request = FollowRequest(
         "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
         follow={TaskId(0, 0): ran.history[TaskId(0, 0)]},
     )  # fmt: skip
-    assert last.file in follow(follow).errors[TaskId(0, 0)]
+    assert last.file in follow(request).errors[TaskId(0, 0)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -19,9 +19,9 @@ from taskplace.errors import TaskplaceError
 from taskplace.logs import fields
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
 from taskplace.record.words import rebalance_line
-from taskplace.spark.driver.logged_errors import shown_error, shown_text
 from taskplace.spark.messages import FollowReport, Position
 from taskplace.spark.operator_messages import FailedBatch, RunningBatch, StoppedBatch
+from taskplace.spark.worker.guard import shown_error
 from taskplace.wording import duration
 from topology import TaskId
 
@@ -142,7 +142,7 @@ class FollowErrors:
             moved = task in report.restoring or report.copies.get(task) != before.get(task)
             if moved or task not in wanted:
                 del one.copies[task]
-        one.copies.update({task: shown_text(why) for task, why in report.errors.items() if task in wanted})
+        one.copies.update({task: why for task, why in report.errors.items() if task in wanted})
 
     def failed(self, instance: str, error: Exception) -> None:
         """Note a follow job that has failed as a whole."""

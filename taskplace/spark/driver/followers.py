@@ -31,7 +31,7 @@ from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Load, Member
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import FollowErrors
-from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_text
+from taskplace.spark.driver.logged_errors import log_repeated_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
@@ -255,10 +255,9 @@ class Followers:
         """
         name = report.instance
         for task, error in sorted(report.errors.items()):
-            shown = shown_text(error)
-            kind = shown.partition(":")[0]
+            kind = error.partition(":")[0]
             self._repeated.warn(
-                log, "%s: %s cannot follow: %s", name, task, shown, key=(name, task), kind=kind
+                log, "%s: %s cannot follow: %s", name, task, error, key=(name, task), kind=kind
             )
         for task in sorted(before - self.errors.of(name).keys()):
             times = self._repeated.over((name, task))

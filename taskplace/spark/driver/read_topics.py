@@ -39,9 +39,10 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_error
+from taskplace.spark.driver.logged_errors import log_repeated_failure
 from taskplace.spark.messages import READ, Manifest, Report, TopicRead, kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
+from taskplace.spark.worker.guard import shown_error
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 log = logging.getLogger(__name__)

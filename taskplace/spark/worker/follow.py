@@ -43,7 +43,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks
+from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks, shown_error
 from topology import TaskId
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class FollowWork:
             with raising_disk_full(self._root, Path(self.request.state_root)), self._opened(task) as copy:
                 recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
         except Exception as error:
-            done.errors[task] = _told(task, self.home / str(task), error)
+            done.errors[task] = _described(task, self.home / str(task), error)
             return
         faults.point("follow.applied")
         if recovery is not None:
@@ -177,10 +177,10 @@ class FollowWork:
             if written is not None:
                 self.done.snapshots[task] = self._place_snapshot(task, *written)
         except DAMAGED as error:
-            self.done.errors[task] = f"{_told(task, path, error)}; the copy is discarded"
+            self.done.errors[task] = f"{_described(task, path, error)}; the copy is discarded"
             self.remove(task)
         except Exception as error:
-            self.done.errors[task] = _told(task, path, error)
+            self.done.errors[task] = _described(task, path, error)
 
     def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
         """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
@@ -223,18 +223,17 @@ class FollowWork:
         self.done.removed.append(task)
 
 
-def _told(task: TaskId, copy: Path, error: Exception) -> str:
-    """Return an error for the driver, as "type: message". Damage that LMDB finds is that of an entry, too.
+def _described(task: TaskId, copy: Path, error: Exception) -> str:
+    """Return an error for the driver and for operators. Damage that LMDB finds is that of an entry, too.
 
-    The driver shows the messages of taskplace alone: those of others may have values of rows. So this executor logs
-    where such an error was raised, without its message.
+    The messages of others than taskplace may have values of rows: this executor logs where such an error was raised.
     """
     if isinstance(error, DAMAGED):
-        return f"{DamagedEntry.__name__}: {error}"
+        return shown_error(DamagedEntry(str(error)))
     if not isinstance(error, TaskplaceError):
         where = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
         times = _REPEATED.again(copy, kind=(kind, where))
         if times is not None:
             log.warning("the copy of task %s cannot follow: %s%s, raised by\n%s", task, kind, times, where)
-    return f"{type(error).__name__}: {error}"
+    return shown_error(error)
