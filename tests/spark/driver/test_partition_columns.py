@@ -87,9 +87,7 @@ def test_a_row_without_a_key_is_refused_where_state_is_kept_by_it(world, options
     if "check_keys" in options:
         world.batch(world.open(topo), 0, **{"in": rows})
         return
-    with pytest.raises(
-        InputError, match=rf"offset 3: found 'a null in {options.get('key_bytes', 'k')} \(1 such rows"
-    ):
+    with pytest.raises(InputError, match=rf"offset 3: .*null in {options.get('key_bytes', 'k')} \(1 such"):
         programs(topo.build())[0].check_samples({"in": rows}, 0)
 
 
@@ -109,9 +107,7 @@ def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):
     placed = world.open(counted(key_bytes="key"))
     rows = rows_of(KEYS)
     moved = rows.set_column(2, "partition", pa.array([0] * len(KEYS), pa.int32()))
-    with pytest.raises(
-        InputError, match=r"topic 'in', partition 0, offset \d+: found 'a key that belongs to partition"
-    ):
+    with pytest.raises(InputError, match=r"topic 'in', partition 0, offset \d+: .* that belongs to"):
         world.batch(placed, 0, **{"in": moved})
     assert placed.journal.last is None
 

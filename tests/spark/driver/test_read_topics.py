@@ -78,9 +78,7 @@ def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
     ],
 )
 def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
-    with pytest.raises(
-        CheckpointError, match=f"topic 'in', partition {message}; both must come from the same run"
-    ):
+    with pytest.raises(CheckpointError, match=f"topic 'in', partition {message}; both must come"):
         placed.batch(2, of)
     assert placed.journal.last_batch == 1  # nothing is committed
     placed.batch(2, {0: (9, 12), 1: (2, 3)})
@@ -88,9 +86,7 @@ def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
 
 
 def test_another_topic_with_the_same_name_is_refused(placed):
-    with pytest.raises(
-        CheckpointError, match=r"topic 'in' had the id id, found other: .* `changed_topics: go-on`"
-    ):
+    with pytest.raises(CheckpointError, match=r"topic 'in' had the id id, found other: .*: go-on`"):
         placed.batch(2, {0: (9, 12)}, "other")
     assert placed.journal.last_batch == 1
 
@@ -149,9 +145,7 @@ def test_a_stream_goes_on_without_records_that_are_gone(world, caplog):
 )
 def test_a_repeated_batch_has_the_same_ranges(placed, of, message, caplog):
     placed.batch(1, {0: (8, 9)})
-    with pytest.raises(
-        CheckpointError, match=f"batch 1 was committed with .* of topic 'in', partition {message}"
-    ):
+    with pytest.raises(CheckpointError, match=f"batch 1 was committed with .*, partition {message}"):
         placed.batch(1, of)
     assert not caplog.records
     assert placed.journal.last_batch == 1

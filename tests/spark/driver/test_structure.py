@@ -161,9 +161,7 @@ def test_state_stays_split_by_the_same_columns_if_the_declaration_has_them(
     if fits:
         opened(tmp_path, *build())
         return
-    with pytest.raises(
-        CheckpointError, match=r"store 'counts' was split by \(x\), and is now split by \(k\), so its keys"
-    ):
+    with pytest.raises(CheckpointError, match=r"store 'counts' was split by \(x\), .* split by \(k\)"):
         opened(tmp_path, *build())
 
 
@@ -174,7 +172,7 @@ def test_a_topology_binds_from_its_first_commit_on(tmp_path):
     opened(tmp_path, *build(extra=True))
     committed(tmp_path, *build())  # taken back before it committed anything
     with pytest.raises(
-        CheckpointError, match="store 'counts' has other columns: the key column 'k' was string and is int64"
+        CheckpointError, match=r"store 'counts' has other columns: .*'k' was string and is int64"
     ):
         opened(tmp_path, *build(by="int64"))
 

@@ -352,7 +352,5 @@ def test_a_function_per_key_is_not_given_times_that_python_does_not_have(bench, 
         PerKey("s", lambda *_: (None, []), by={"k": "string"}, state={"n": "int64"}, output={"k": "string"}),
     )
     rows = pa.table({"k": ["a"], "at": column(pa.timestamp("us", tz="UTC"), [LAST])})
-    with pytest.raises(
-        InputError, match=r"PerKey\('s'\)\.rows\.at: .*expected values that Python can represent"
-    ):
+    with pytest.raises(InputError, match=r"PerKey\('s'\)\.rows\.at: .*expected values that Python can"):
         run.run(rows)

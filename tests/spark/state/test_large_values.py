@@ -73,9 +73,7 @@ def test_what_no_file_can_hold_is_refused_and_its_store_named(monkeypatch, small
     fits = {"s": wide(3) | {b"large": b"x" * 2000}}
     assert sizes_of_pieces(encode_changes(fits, {})) == [3 * 94, 2005]
     for entry in ((b"large", b"x" * 2001), (b"x" * 2001, None)):
-        with pytest.raises(
-            InputError, match=r"stores\.s: found 'a key or value of 2001 bytes', expected at most 2000"
-        ):
+        with pytest.raises(InputError, match=r"stores\.s: found 'a key or value of 2001 bytes', .* 2000"):
             encode_changes({"s": wide(3) | dict([entry])}, {})
 
 
@@ -160,9 +158,7 @@ def test_more_than_an_undo_record_holds_is_refused(tmp_path, monkeypatch, commit
     monkeypatch.setattr(copy_module, "LARGEST_STORED", 4000)
     with Copy(tmp_path / "0_7", STORES) as copy:
         copy.bring_to(history, tmp_path)
-        with pytest.raises(
-            InputError, match=r"task 0_7: found '\d+ bytes of state that one batch overwrites'"
-        ):
+        with pytest.raises(InputError, match=r"task 0_7: found '\d+ bytes of state that one batch"):
             copy.commit({"s": dict.fromkeys(wide(50))}, Position(1, "large", 50))
     with Copy(tmp_path / "0_7", STORES) as copy:
         copy.bring_to(history, tmp_path)

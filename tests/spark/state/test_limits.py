@@ -107,9 +107,7 @@ def test_values_that_no_array_holds_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(rows_module, "LARGEST", 100)
     assert codec.decode(rows)["a"].to_pylist() == ["x" * 60, "y" * 40]
     monkeypatch.setattr(rows_module, "LARGEST", 99)
-    with pytest.raises(
-        CheckpointError, match=r"^stores\.s\.value\.a: found values of 100 bytes, expected at most 99"
-    ):
+    with pytest.raises(CheckpointError, match=r"^stores\.s\.value\.a: found values of 100 bytes, .* 99"):
         codec.decode(rows)
 
 

@@ -98,9 +98,7 @@ def test_a_processor_that_fails_leaves_nothing(runtime):
 
 
 def test_too_much_input_is_refused_before_anything_is_done(runtime):
-    with pytest.raises(
-        InputError, match=r"task 0_0: found '\d+ bytes of input in one batch', expected at most .* = 10"
-    ):
+    with pytest.raises(InputError, match=r"task 0_0: found '\d+ bytes of input in one batch', .* = 10"):
         runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES, bytes_per_task=10)
     assert not runtime.checkpoint.exists() or runtime.files() == []
 
@@ -113,9 +111,7 @@ def test_rows_of_a_repartition_count_as_input_and_are_refused_before_they_are_re
     runtime.attempt(TaskId(1, largest), reports=reports, bytes_per_task=2 * bytes_of[largest])
     for report in reports:
         (runtime.checkpoint / report.boundaries["by-delay"].file).unlink(missing_ok=True)
-    with pytest.raises(
-        InputError, match=rf"task 1_{largest}: found '{bytes_of[largest]} bytes of input in one batch'"
-    ):
+    with pytest.raises(InputError, match=rf"task 1_{largest}: found '{bytes_of[largest]} bytes of input"):
         runtime.attempt(TaskId(1, largest), reports=reports, bytes_per_task=bytes_of[largest] - 1)
 
 

@@ -96,9 +96,7 @@ def test_a_part_with_keys_of_another_partition_is_noticed():
     check = FLIGHTS.of_records(1, 0, 800)
     check(records_of(1))
     check(records_of(1).slice(0, 0))
-    with pytest.raises(
-        InputError, match=r"partition 1, offset 40\d: found 'a key that belongs to partition 2"
-    ):
+    with pytest.raises(InputError, match=r"partition 1, offset 40\d: .* that belongs to partition 2"):
         check(records_of(2, first=400))
 
 
