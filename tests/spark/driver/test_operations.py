@@ -15,7 +15,7 @@ from taskplace.logs import RepeatedWarnings
 from taskplace.record import PlainReporter
 from taskplace.record.events import WorkProgress
 from taskplace.spark.driver import operations
-from taskplace.spark.driver.status import StatusBoard
+from taskplace.spark.driver.operations import StatusBoard
 from taskplace.spark.inspection.driver import ask, driver_of
 from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
