@@ -141,10 +141,9 @@ class Listeners:
                 f"or partitions that it reads later than others are late: raise {delays}, or let tasks read the topic "
                 "(`kafka` below `input`, or KafkaRecords), which holds the watermark at partitions with a backlog"
             )
-        self._repeated.warn(
-            log, "%s: batch %d dropped %s, which the watermark had passed; %s %s. %s", self.definition.checkpoint,
-            batch.id, count(late, "late row"), f"{totals.late:,}", counted_since(totals.since), remedy,
-        )  # fmt: skip
+        dropped = f"batch {batch.id} dropped {count(late, 'late row')}, which the watermark had passed"
+        so_far = f"{totals.late:,} {counted_since(totals.since)}"
+        self._repeated.warn(log, "%s: %s; %s. %s", self.definition.checkpoint, dropped, so_far, remedy)
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,6 +39,7 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name, one_of_executors
+from taskplace.validation import MOST_NUMBER
 from taskplace.wording import listed
 from topology import BuiltTopology, TaskId
 
@@ -286,9 +287,11 @@ def _to_go(plan: Plan) -> int:
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
-    """Raise `InputError` for an unknown task or subtopology. The options themselves check the numbers."""
+    """Raise `InputError` for an unknown task or subtopology, or for a weight that is too large to plan with."""
     tasks = [task.id for task in built.tasks()]
     known = {*map(str, tasks), *(str(task.subtopology) for task in tasks)}
-    for name in weights:
+    for name, weight in weights.items():
         if name not in known:
             raise ConfigError.unknown_key("weights", name, known)
+        if not weight < MOST_NUMBER:
+            raise InputError(f"weights.{name}", found=weight, expected=f"a number below {MOST_NUMBER:g}")
