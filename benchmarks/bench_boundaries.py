@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,6 @@ import pyarrow as pa
 from taskplace.spark.checkpoint.files import SectionFile
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver import bins
-from taskplace.spark.driver.stages import bytes_by_partition
 from taskplace.spark.messages import Boundary, Recovery, Report, Setting
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.boundary import InternalRows, read_listing, write_listing
@@ -96,7 +96,9 @@ def measure(tasks: int, rows: int) -> tuple[Clock, int, int, int]:
         reports = reported(written(root, tasks, rows, clock), clock)
         boundaries = [report.boundaries[TOPIC] for report in reports]
         with clock.step("list"):
-            sizes = bytes_by_partition(reports, [TOPIC])
+            sizes = Counter[int]()
+            for one in boundaries:
+                sizes.update({partition: piece.length for partition, piece in one.slices.items()})
             listing = write_listing(root, "listing", {TOPIC: boundaries})
         owners = {task: EXECUTORS[task % len(EXECUTORS)] for task in range(tasks)}
         order = bins.owner_order(owners)

@@ -4,7 +4,8 @@
         [--json FILE]
 
 The tasks' copies are filled together to `--mb` MB of keys and values, `--entry` bytes each. They do not compress, as in
-`bench_recovery.py`. A visit's own code writes a snapshot of each. Then, in turn and after a round that does not count:
+`bench_recovery.py`. A follow job's own code writes a snapshot of each. Then, in turn and after a round that does not
+count:
 
 - "restore, 1 slot": all copies from empty directories, one after the other, by the code that an attempt uses
 - "restore, 2 slots": the same in as many processes as `--slots` says, as an executor with so many slots does it
@@ -81,11 +82,11 @@ def fill(path: Path, rng: np.random.Generator, entries: int, entry: int) -> Hist
 
 
 def snapshot(folder: Path, task: TaskId, history: History) -> Snapshot:
-    """Write the snapshot of a task's copy in `folder` into the checkpoint, as a visit does."""
+    """Write the snapshot of a task's copy in `folder` into the checkpoint, as a follow job does."""
     orders = FollowRequest("", str(folder / "checkpoint"), str(folder), "app", {0: [STORE]}, {0: [STORE]})
     done = FollowReport("executor-1", here=True)
-    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], folder, done)
-    visit.snapshot(task, history)
+    work = follow.FollowWork(orders, follow.Budget(None), identity.executor()[1], folder, done)
+    work.snapshot(task, history)
     if done.errors:
         raise RuntimeError(f"the snapshot of {task} failed: {done.errors}")
     return done.snapshots[task]

@@ -65,8 +65,8 @@ def snapshot(folder: Path, history: Any) -> Any:
 
     orders = FollowRequest("", str(folder / "cp"), str(folder), "app", {0: ["s"]}, {0: ["s"]})
     done = FollowReport("executor-1", here=True)
-    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], folder, done)
-    visit.snapshot(TaskId(0, 0), history)
+    work = follow.FollowWork(orders, follow.Budget(None), identity.executor()[1], folder, done)
+    work.snapshot(TaskId(0, 0), history)
     assert not done.errors, done.errors
     return done.snapshots[TaskId(0, 0)]
 

@@ -15,12 +15,12 @@ from taskplace.spark.messages import History
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity
 from tests.support import runtime as without_spark
+from tests.support.follow_jobs import ROWS
 from tests.support.placed_harness import Pipeline
 from tests.support.placed_without_spark import Frame, World
 from tests.support.runtime import Bench, Runtime
 from tests.support.shop import HERE, Latest, clean, longest, make_clean, show
 from tests.support.topology_streams import Stream
-from tests.support.visits import ROWS
 
 
 @pytest.fixture

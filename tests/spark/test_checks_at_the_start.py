@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.processors import Count
 from taskplace.spark.processors.facts import Facts
 from taskplace.spark.worker.external import check_size
-from taskplace.spark.worker.partition_checks import Owned, Ownership
+from taskplace.spark.worker.partition_checks import Owned
 from topology import Node, Topology
 
 BY = {"k": "string"}
@@ -121,11 +122,11 @@ def test_a_task_takes_as_many_bytes_as_its_limit() -> None:
         check_size(80, "0_0", 79)
 
 
-def ownership(kept: pa.DataType, hashed: str, changed_by: str = "f") -> Ownership:
+def ownership(kept: pa.DataType, hashed: str, changed_by: str = "f") -> Any:
     owned = Owned(
         node="n", store="s", columns=(("k", kept),), topics=("in",), partitions=1, changed_by=changed_by
     )
-    return Ownership(owned, {"in": [hashed]}, 0)
+    return partial(owned.check, hashed={"in": [hashed]}, partition=0)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from taskplace.spark.worker.guard import DEATHS, guarded
 from topology import TaskId, Topology
 
@@ -82,7 +82,7 @@ def ran(runtime, monkeypatch):
                 "executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores,
                 snapshot=runtime.history,
             )  # fmt: skip
-            for task, made in visit(orders).snapshots.items():
+            for task, made in follow(orders).snapshots.items():
                 old = runtime.history[task]
                 runtime.history[task] = History(old.changes, (*old.snapshots, made))
     return runtime
@@ -145,11 +145,11 @@ def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimme
     ran.be("2")
     with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
         ran.contents(TaskId(0, 0), "2")
-    follow = FollowRequest(
+    request = FollowRequest(
         "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
         follow={TaskId(0, 0): ran.history[TaskId(0, 0)]},
     )  # fmt: skip
-    assert last.file in visit(follow).errors[TaskId(0, 0)]
+    assert last.file in follow(request).errors[TaskId(0, 0)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -288,7 +288,7 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng, flips):
             return copy.growing(work) == truth
 
     def snapshot_all():
-        made = visit(snapshot).snapshots.get(task)
+        made = follow(snapshot).snapshots.get(task)
         if made is None:
             return True
         found = [
@@ -350,7 +350,7 @@ def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran,
             {0: ["s"]},
             snapshot={TaskId(0, 0): end},
         )
-        done = visit(orders)
+        done = follow(orders)
         if TaskId(0, 0) not in done.snapshots:
             return done.removed == [TaskId(0, 0)]
         data = (ran.checkpoint / done.snapshots[TaskId(0, 0)].file).read_bytes()

@@ -25,7 +25,7 @@ from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker import bin_context as segments
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
 from tests.support.sparkless import Sparkless
@@ -99,7 +99,7 @@ class Stream:
             {number: sorted(program.logged) for number, program in programs.items()},
             snapshot=self.journal.history,
         )
-        done = visit(orders)
+        done = follow(orders)
         assert not done.errors
         self.journal.add_snapshots(done.snapshots)
 

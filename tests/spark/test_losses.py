@@ -121,8 +121,8 @@ def test_a_follow_job_that_hangs_and_its_executors_death_hold_up_no_other_follow
             wait_until(lambda: p.followers_caught_up(others), "the other executors have followed")
         assert not p.followers_caught_up({victim})
         kill_executor(p.placed, victim)
-        jobs = p.placed._runner.jobs
-        wait_until(lambda: victim not in jobs.running(), "its job has ended with it")
+        replicator = p.placed._runner.replicator
+        wait_until(lambda: victim not in replicator.running, "its job has ended with it")
         p.run(6)
         wait_until(lambda: p.followers_caught_up(others), "the surviving executors have followed")
     finally:

@@ -77,7 +77,7 @@ def test_snapshots_are_made_and_what_they_cover_is_pruned(pipeline):
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)
-    owners = type(p.placed.rebalancer).owners
+    owners = type(p.placed.state).owners
 
     def shifted(cluster):
         """Pin every task to the next executor, while its descriptor still names the planned one."""
@@ -86,7 +86,7 @@ def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
         after = dict(zip(executors, [*executors[1:], executors[0]], strict=True))
         return {task: Misplaced(e, after[e]) for task, e in found.items()}
 
-    monkeypatch.setattr(type(p.placed.rebalancer), "owners", shifted)
+    monkeypatch.setattr(type(p.placed.state), "owners", shifted)
     p.run(1)
     monkeypatch.undo()
     assert p.placed.stats.elsewhere == 12
@@ -155,11 +155,11 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 
 
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
-    from taskplace.spark.driver.followers import FollowJobs
+    from taskplace.spark.driver.followers import Replicator
 
-    executors_now, losses = FollowJobs._executors_now, [frozenset({"no-executor-of-now"})]
+    executors_now, losses = Replicator._executors_now, [frozenset({"no-executor-of-now"})]
     monkeypatch.setattr(
-        FollowJobs, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
+        Replicator, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
     )
     p = pipeline()
     p.run(0)

@@ -37,7 +37,7 @@ def test_what_is_read_from_outside_is_what_was_sent(world):
     assert world.sent("out")[2] == world.stored(placed, "totals") == truth
     assert world.follow(placed) < 20
     (partition,) = partition_of([pa.array(["a"])], 3)
-    world.lose(placed.rebalancer.owners()[TaskId(0, partition)].id)
+    world.lose(placed.state.owners()[TaskId(0, partition)].id)
     world.batch(placed, 3, **{"in": pa.table({"k": ["a"], "v": [1]})})
     assert placed.stats.promotions
     assert placed.stats.scratch == 0

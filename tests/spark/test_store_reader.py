@@ -30,7 +30,7 @@ from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.bins import run_bin
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.follow import visit_all
+from taskplace.spark.worker.follow import follow_all
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.word_counts import counts, words
 from topology import TaskId, Topology
@@ -106,7 +106,7 @@ def behind(runtime):
         follow=runtime.history,
     )
     runtime.be("2")
-    list(visit_all([orders.encode()]))
+    list(follow_all([orders.encode()]))
     runtime.run_batch([(f"N{i}", i) for i in range(500)])
     return runtime
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.partition_checks import Owned, Ownership
+from taskplace.spark.worker.partition_checks import Owned
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 
@@ -244,7 +245,7 @@ def test_a_key_that_a_task_cannot_hash_needs_a_declaration(world):
     owned = Owned(
         node="n", store="n", columns=(("k", kind),), topics=("in",), partitions=2, changed_by="step"
     )
-    check = Ownership(owned, {"in": [str(kind)]}, 0)
+    check = partial(owned.check, hashed={"in": [str(kind)]}, partition=0)
     with pytest.raises(
         InputError, match=r"node 'n', column 'k': .*decimal128\(9, 2\).*declare that 'step' passes"
     ):

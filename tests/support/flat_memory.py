@@ -67,8 +67,8 @@ def filled(folder: Path, rows: int) -> History:
 def snapshot_of(folder: Path, history: History) -> Snapshot:
     orders = FollowRequest("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
     done = FollowReport("executor-1", here=True)
-    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], folder, done)
-    visit.snapshot(TaskId(0, 0), history)
+    work = follow.FollowWork(orders, follow.Budget(None), identity.executor()[1], folder, done)
+    work.snapshot(TaskId(0, 0), history)
     assert not done.errors
     return done.snapshots[TaskId(0, 0)]
 

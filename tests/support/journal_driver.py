@@ -169,7 +169,7 @@ class Driver:
         for history in orders.follow.values():
             self.world.check_files(history)
         with self.steps.of_an_executor(), be(orders.instance.removeprefix("executor-")):
-            visit = follow.visit(orders)
+            visit = follow.follow(orders)
         if visit.errors:
             raise TaskplaceError(str(visit.errors))
         return visit

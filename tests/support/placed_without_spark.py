@@ -353,15 +353,14 @@ class World:
     @staticmethod
     def welcome(placed: Placed) -> None:
         """Make members of all executors, as before a first batch."""
-        placed._runner.followers.welcome(placed._runner.jobs.make)
+        placed._runner.followers.welcome(placed._runner.replicator.make)
 
     @staticmethod
     def follow(placed: Placed, rounds: int = 20) -> int:
         """Run rounds of follow jobs while there is work, and return their number. Errors: those of failed jobs."""
         runner = placed._runner
         for made in range(rounds):
-            jobs = runner.jobs.make(runner.followers.jobs())
-            followers.raise_error(jobs)
+            jobs = runner.replicator.make(runner.followers.jobs())
             if not any(job.progress for job in jobs):
                 return made
         return rounds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -75,11 +76,11 @@ class Sparkless:
             ),
             histories=runtime.history,
         )
-        rebalancer: Any = SimpleNamespace(
+        state = SimpleNamespace(
             owners=lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
-            loop=SimpleNamespace(generation=1),
             behind=lambda: self._tasks,
         )
+        rebalancer: Any = SimpleNamespace(state=state, lock=nullcontext(), loop=SimpleNamespace(generation=1))
         return stages.run(self, stage, rebalancer, lambda lost: None)  # type: ignore[arg-type]
 
     def keep(self, name: str, value: object) -> SimpleNamespace:

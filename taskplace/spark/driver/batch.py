@@ -1,4 +1,4 @@
-"""A batch: its input, the values that its steps share, and warnings of late rows.
+"""A batch: its input, the values that its steps share, and who is told about it.
 
 The input is one data frame with the rows of all sources. Every frame is checked against the topology, and against what
 earlier batches have fixed. The checkpoint is bound to the key types of its sources. A batch that Spark repeats is
@@ -8,14 +8,15 @@ compared with what was committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError
 from taskplace.logs import RepeatedWarnings
-from taskplace.record.events import Totals
+from taskplace.record.events import BatchDone, Totals
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.compile import programs
 from taskplace.spark.compile.partition_columns import partition_columns, row_schemas
@@ -23,8 +24,9 @@ from taskplace.spark.compile.sources import Fixed, key_types
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.read_topics import check_ranges
+from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import Schemas, SinkSchemas
-from taskplace.spark.driver.stats import Phases
+from taskplace.spark.driver.stats import Phases, recovery_of
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Change, Manifest, Report, StagedFile, TopicRead, kept
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -80,34 +82,68 @@ class Batch:
         for report in self.reports.values():
             for topic, time in report.event_times.items():
                 newest[topic] = max(time, newest.get(topic, time))
-        held = {topic: read.event_time for topic, read in self.read.items()}
-        return {topic: t for topic, t in {**newest, **held}.items() if t is not None}
+        own = {topic: read.event_time for topic, read in self.read.items()}
+        return {topic: t for topic, t in {**newest, **own}.items() if t is not None}
 
 
-class LateRows:
-    """Warns of late rows: how many were dropped, why, and what to set. Lifetime: one for each driver."""
+@dataclass
+class Listeners:
+    """Tells about the batches of one stream: the log of events, the reporter, and a function before each stage.
 
-    def __init__(self, definition: StreamDefinition) -> None:
-        self._definition, self._repeated = definition, RepeatedWarnings()
+    Also warns of late rows: how many were dropped, why, and what to set. Lifetime: one for each driver.
 
-    def batch_done(self, batch: Batch, totals: Totals) -> None:
-        """Warn if a committed batch has dropped rows. `totals`: those up to this batch."""
-        if late := sum(report.late for report in batch.reports.values()):
-            dropped = f"batch {batch.id} dropped {count(late, 'late row')}, which the watermark had passed"
-            so_far = f"{totals.late:,} {counted_since(totals.since)}"
-            checkpoint = self._definition.checkpoint
-            self._repeated.warn(log, "%s: %s; %s. %s", checkpoint, dropped, so_far, self._remedy())
+    - `total_batches`: the expected number of batches, for the reporter; None: unknown
+    - `on_stage`: called with the batch and the subtopology before its job runs
+    """
 
-    def _remedy(self) -> str:
-        delays = ", ".join(f"sources.{topic}.delay" for topic in sorted(self._definition.event_times))
-        foreign = sorted(set(self._definition.event_times) - set(self._definition.readers))
-        if not foreign:
-            return f"They came later than {delays} allows: raise it, or a window's `grace`"
-        return (
-            f"What Spark has not read yet of {', '.join(map(repr, foreign))} is not known here. So rows of files or "
-            f"partitions that it reads later than others are late: raise {delays}, or let tasks read the topic "
-            "(`kafka` below `input`, or KafkaRecords), which holds the watermark at partitions with a backlog"
+    definition: StreamDefinition
+    rebalancer: Rebalancer
+    total_batches: int | None = None
+    on_stage: Callable[[int, int], None] | None = None
+    _repeated: RepeatedWarnings = field(default_factory=RepeatedWarnings)
+
+    def stage_starts(self, batch: int, subtopology: int) -> None:
+        """Report that the job of a subtopology is about to run."""
+        if self.on_stage is not None:
+            self.on_stage(batch, subtopology)
+
+    def batch_done(self, batch: Batch) -> None:
+        """Record that a batch was committed and published. The driver is asked for lags only if somebody listens."""
+        rebalancer = self.rebalancer
+        self.warn_of_late_rows(batch, rebalancer.stats.totals)
+        event = BatchDone(
+            batch_id=batch.id,
+            total=self.total_batches,
+            rows=batch.rows,
+            seconds=batch.clock.total(),
+            phases=dict(batch.clock.seconds),
+            placement=(),
+            generation=rebalancer.loop.generation,
+            recovery=recovery_of(batch.reports.values()),
+            late=rebalancer.stats.late_rows,
         )
+        rebalancer.events.add(event)
+        if reporter := rebalancer.reporter:
+            with rebalancer.lock:
+                placement, (lags, behind) = rebalancer.placement(), rebalancer.state.following_lags()
+            reporter.batch(structs.replace(event, placement=placement, lags=lags, behind=behind))
+
+    def warn_of_late_rows(self, batch: Batch, totals: Totals) -> None:
+        """Warn if a committed batch has dropped rows. `totals`: those up to this batch."""
+        if not (late := sum(report.late for report in batch.reports.values())):
+            return
+        times, own = self.definition.event_times, self.definition.readers
+        delays = ", ".join(f"sources.{topic}.delay" for topic in sorted(times))
+        remedy = f"They came later than {delays} allows: raise it, or a window's `grace`"
+        if foreign := sorted(set(times) - set(own)):
+            remedy = (
+                f"What Spark has not read yet of {', '.join(map(repr, foreign))} is not known here. So rows of files "
+                f"or partitions that it reads later than others are late: raise {delays}, or let tasks read the topic "
+                "(`kafka` below `input`, or KafkaRecords), which holds the watermark at partitions with a backlog"
+            )
+        dropped = f"batch {batch.id} dropped {count(late, 'late row')}, which the watermark had passed"
+        so_far = f"{totals.late:,} {counted_since(totals.since)}"
+        self._repeated.warn(log, "%s: %s; %s. %s", self.definition.checkpoint, dropped, so_far, remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +173,7 @@ class BatchInput:
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         if len(topics) != 1:
             raise InputError(
-                "process_batch",
-                found=columns,
-                expected=f"the data frame that unite({sorted(topics)}) gives",
+                "process_batch", found=columns, expected=f"the data frame that unite({sorted(topics)}) gives"
             )
         return self.unite(dict.fromkeys(topics, df))
 

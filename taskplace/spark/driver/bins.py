@@ -282,10 +282,7 @@ class TaskCosts:
         self._bytes_per_record: dict[int, float] = {}  # by subtopology
 
     def estimates(
-        self,
-        tasks: Sequence[TaskId],
-        sizes: Sequence[int],
-        records: Mapping[int, int] = MappingProxyType({}),
+        self, tasks: Sequence[TaskId], sizes: Sequence[int], records: Mapping[int, int] = MappingProxyType({})
     ) -> Estimates:
         """Return what is expected of the tasks of a stage, which are sorted by partition. O(tasks).
 

@@ -249,11 +249,8 @@ class ClusterState:
 
     def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None if the executor is lost."""
-        owners: dict[TaskId, Executor | None] = {}
-        for name, roles in self.assignment.items():
-            member = self.members.get(name)
-            owners.update(dict.fromkeys(roles.active, member.executor if member else None))
-        return owners
+        executors = {name: member.executor for name, member in self.members.items()}
+        return {task: executors.get(name) for name, of in self.assignment.items() for task in of.active}
 
     def hosts(self) -> dict[TaskId, tuple[str, ...]]:
         """Return the instances that have each task: its owner, then its standbys by name."""
@@ -278,11 +275,11 @@ class ClusterState:
         return frozenset(self._journal.history.keys() - complete)
 
     def removal(
-        self, instance: str, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
+        self, instance: str, progress: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
     ) -> Removal:
         """Return the copies that must catch up elsewhere before a member can be removed. O(roles).
 
-        `seen`: what is known of copies that catch up; see `removable`.
+        `progress`: what is known of copies that catch up, as `seen` of `removable`.
         """
         roles = {
             (name, task): role
@@ -290,19 +287,20 @@ class ClusterState:
             for role, tasks in self.roles(name)._asdict().items()
             for task in tasks
         }
-        mine = {task for name, task in roles if name == instance} | self.lags.lags(instance).keys()
-        concerned = {task for task in mine & self._stateful if not self.lags.universal(task)}
-        held = {(name, task) for task in concerned for name, _ in self.lags.by_lag(task)}
-        held |= {copy for copy in roles if copy[1] in concerned}
+        lags = self.lags
+        mine = {task for name, task in roles if name == instance} | lags.lags(instance).keys()
+        concerned = {task for task in mine & self._stateful if not lags.universal(task)}
+        known = {(name, task) for task in concerned for name, _ in lags.by_lag(task)}
+        known |= {copy for copy in roles if copy[1] in concerned}
         copies = [
             Copy(
                 task,
                 name,
                 roles.get((name, task), "none"),
-                self.lags.lag(name, task),
-                self.lags.is_caught_up(name, task),
+                lags.lag(name, task),
+                lags.is_caught_up(name, task),
             )
-            for name, task in held
+            for name, task in known
         ]
         staying = {
             name
@@ -312,7 +310,9 @@ class ClusterState:
         tasks = Held(*map(len, self.roles(instance)))
         draining = instance in self.draining
         target = plan.target if (plan := self._loop.plan) is not None else None
-        return removable(instance, copies, staying, held=tasks, draining=draining, seen=seen, target=target)
+        return removable(
+            instance, copies, staying, held=tasks, draining=draining, seen=progress, target=target
+        )
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""

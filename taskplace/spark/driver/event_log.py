@@ -19,9 +19,9 @@ from taskplace.errors import TaskplaceError
 from taskplace.logs import fields
 from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
 from taskplace.record.words import rebalance_line
-from taskplace.spark.driver.logged_errors import shown_error, shown_text
 from taskplace.spark.messages import FollowReport, Position
 from taskplace.spark.operator_messages import FailedBatch, RunningBatch, StoppedBatch
+from taskplace.spark.worker.guard import shown_error
 from taskplace.wording import duration
 from topology import TaskId
 
@@ -130,19 +130,19 @@ class FollowErrors:
         self._executors: dict[str, _Contact] = defaultdict(_Contact)
 
     def answered(
-        self, visit: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
+        self, report: FollowReport, before: Mapping[TaskId, Position], wanted: Collection[TaskId]
     ) -> None:
         """Note a follow job's report. `before`: the executor's positions so far; `wanted`: that should follow.
 
         An error is over when its copy has moved on, loads a snapshot, or is not wanted any more.
         """
-        one = self._executors[visit.instance]
+        one = self._executors[report.instance]
         one.answered, one.failed = self._clock(), ""
-        for task in one.copies.keys() - visit.errors.keys():
-            moved = task in visit.restoring or visit.copies.get(task) != before.get(task)
+        for task in one.copies.keys() - report.errors.keys():
+            moved = task in report.restoring or report.copies.get(task) != before.get(task)
             if moved or task not in wanted:
                 del one.copies[task]
-        one.copies.update({task: shown_text(why) for task, why in visit.errors.items() if task in wanted})
+        one.copies.update({task: why for task, why in report.errors.items() if task in wanted})
 
     def failed(self, instance: str, error: Exception) -> None:
         """Note a follow job that has failed as a whole."""
@@ -158,6 +158,6 @@ class FollowErrors:
         return dict(self._executors[instance].copies)
 
     def contact(self, instance: str) -> tuple[float | None, str]:
-        """Return when an instance last answered a follow job, and why its last visit failed: "" if it did not."""
+        """Return when an instance last answered a follow job, and why its last follow job failed: "" if it did not."""
         one = self._executors[instance]
         return one.answered, one.failed

@@ -5,9 +5,8 @@ made, left-over copies are removed, and the position of every copy is reported. 
 first report.
 
 - `Followers` decides which executors get a job, with which requests, and takes in the reports;
-- `FollowJobs` runs the jobs, at most one for each executor. No job waits for another, and one whose executor is lost is
-  cancelled at once, because nothing that it does counts any more;
-- `Replicator` is the thread that begins jobs; while no batch runs, it also rebalances.
+- `Replicator` runs the jobs, at most one for each executor. No job waits for another, and one whose executor is lost is
+  cancelled at once, because nothing that it does counts any more. While no batch runs, its thread also rebalances.
 
 The jobs have their own scheduler pool. They change nothing that a batch decides: a failed job makes standbys fall
 behind, but never makes a result wrong.
@@ -32,11 +31,11 @@ from taskplace.spark.cluster import DECOMMISSION_POLLS, Cluster, Executor, Job
 from taskplace.spark.driver.cluster_state import Load, Member
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import FollowErrors
-from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_text
+from taskplace.spark.driver.logged_errors import log_repeated_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.instances import instance_name
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
-from taskplace.spark.worker.follow import visit_all
+from taskplace.spark.worker.follow import follow_all
 from topology import TaskId
 
 POOL = "taskplace-replication"
@@ -71,7 +70,7 @@ class FollowJob:
 
     - `files`: closed at the job's end; until then, the files that the request names are not pruned
     - `made`: when its request was made, by the monotonic clock
-    - `awaited`: whether a caller of `FollowJobs.make` waits for it, and sees its error
+    - `awaited`: whether a caller of `Replicator.make` waits for it, and sees its error
     - `job`: Spark's; None until it is started
     - `over`: set at its end, when its report is taken in
     - `progress`: whether another job may be useful at once
@@ -98,143 +97,6 @@ class FollowJob:
     def ended(self) -> bool:
         """Whether Spark's job has ended, or could not be started."""
         return self.job.done.is_set() if self.job is not None else self.error is not None
-
-
-class FollowJobs:
-    """The follow jobs that run.
-
-    `absorb` takes in reports, and returns the instances whose copies made progress. `failed` gets the instance and the
-    error of each job that has failed.
-    """
-
-    def __init__(
-        self,
-        bridge: Cluster,
-        absorb: Callable[[Sequence[FollowReport]], Collection[str]],
-        failed: Callable[[str, Exception], None],
-    ) -> None:
-        self._bridge, self._absorb, self._failed = bridge, absorb, failed
-        self._numbers, self._polls = itertools.count(1), itertools.count(1)
-        self._lock = threading.Lock()  # one thread begins or collects jobs
-        self._running: dict[str, FollowJob] = {}  # by instance
-        self._changed = threading.Condition()  # notified when a job has ended, and by `notify`
-
-    def running(self) -> frozenset[str]:
-        """Return the instances that have a job."""
-        return frozenset(self._running.copy())
-
-    def begin(self, useful: Callable[[Collection[str]], Sequence[FollowJob]]) -> list[FollowJob]:
-        """Begin jobs. `useful` gets the instances that have a job, and returns jobs for others."""
-        with self._lock:
-            begun = list(useful(self.running()))
-            self._running |= {job.instance: job for job in begun}
-        self._start(begun)
-        return begun
-
-    def make(self, jobs: Sequence[FollowJob]) -> list[FollowJob]:
-        """Run jobs, and return them when they have ended. If an executor has a job already, wait for that one."""
-        with self._lock:
-            made = [self._running.setdefault(job.instance, job) for job in jobs]
-            for job, running in zip(jobs, made, strict=True):
-                running.awaited = True
-                if running is not job:
-                    job.files.close()
-        self._start([job for job in jobs if job in made])
-        while True:
-            self.collect()
-            if all(job.over.is_set() for job in made):
-                return made
-            self.wait(POLL_SECONDS)
-
-    def collect(self) -> list[FollowJob]:
-        """End the jobs that have ended, or whose executor is lost. Take in their reports, and return them."""
-        with self._lock:
-            started = [job for job in self._running.values() if job.job is not None or job.error is not None]
-            present = frozenset[str]()
-            if not all(job.ended for job in started):
-                present = self._executors_now()
-            ended = [job for job in started if job.ended or job.executor.id not in present]
-            if ended:
-                self._end(ended)
-            return ended
-
-    def wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Wait until a job has ended or `until` is true, at most `seconds`. See `notify`."""
-        with self._changed:
-            self._changed.wait_for(lambda: until() or self._any_ended(), seconds)
-
-    def notify(self) -> None:
-        """Make `wait` check its condition now."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def abandon(self) -> None:
-        """End all jobs without their reports, and cancel them."""
-        with self._lock:
-            abandoned, self._running = list(self._running.values()), {}
-        for job in abandoned:
-            job.files.close()
-            job.over.set()
-            if job.job is not None:
-                with suppress(Exception):  # the session may have been stopped
-                    job.job.cancel()
-
-    def _start(self, jobs: Iterable[FollowJob]) -> None:
-        for job in jobs:
-            try:
-                location = None if self._bridge.local else job.executor.location
-                pinned = self._bridge.pinned([job.request.encode()], [location], visit_all)
-                tag = f"taskplace-follow-{next(self._numbers)}"
-                job.job = self._bridge.start(pinned, [0], tag=tag, pool=POOL, on_done=self.notify)
-            except Exception as error:
-                job.error = error
-            if job.over.is_set() and job.job is not None:  # abandoned meanwhile
-                job.job.cancel()
-
-    def _any_ended(self) -> bool:
-        return any(job.ended for job in list(self._running.values()))
-
-    def _executors_now(self) -> frozenset[str]:
-        """Return the ids of the executors that run jobs. Asks about decommissioning only every tenth time."""
-        polled = next(self._polls) % DECOMMISSION_POLLS
-        return self._bridge.alive() if polled else self._bridge.usable()
-
-    def _end(self, ended: Sequence[FollowJob]) -> None:
-        try:
-            reports = [report for job in ended for report in self._reports(job)]
-            progress = self._absorb(reports) if reports else ()
-            for job in ended:
-                job.progress = job.instance in progress
-        finally:
-            for job in ended:
-                del self._running[job.instance]
-                job.files.close()
-                job.over.set()
-
-    def _reports(self, job: FollowJob) -> list[FollowReport]:
-        """Return the report of an ended job; none if it has failed or its executor is lost."""
-        error = job.error
-        if job.job is not None:
-            if not job.job.done.is_set():
-                job.lost = True
-                job.job.cancel()
-                return []
-            try:
-                return [FollowReport.decode(answer) for answer in job.job.result()]
-            except Exception as failed:
-                error = failed
-        job.lost = job.executor.id not in self._bridge.usable()
-        job.error = None if job.lost else error
-        if job.error is not None:
-            self._failed(job.instance, job.error)
-        return []
-
-
-def raise_error(jobs: Iterable[FollowJob]) -> None:
-    """Raise the error of the first job that has failed, if any. A lost executor is no error."""
-    for job in jobs:
-        if job.error is not None:
-            raise job.error
 
 
 class Followers:
@@ -267,7 +129,7 @@ class Followers:
     def welcome(self, make: Callable[[Sequence[FollowJob]], Sequence[FollowJob]]) -> None:
         """Wait for executors, and make members of them: before the first batch, and when no member is left.
 
-        `make`: `FollowJobs.make`. If Spark ran a job on another executor, all executors get one more: otherwise the
+        `make`: `Replicator.make`. If Spark ran a job on another executor, all executors get one more: otherwise the
         tasks of the missing one would be restored.
         Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds; the error of a job
         that failed.
@@ -280,7 +142,6 @@ class Followers:
                     f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
                 )
             jobs = make([self._job(executor) for executor in executors])
-            raise_error(jobs)
             if gone := {job.executor.id for job in jobs if job.lost}:
                 lost |= gone
                 log.warning("lost during their first job: %s", ", ".join(map(instance_name, sorted(gone))))
@@ -293,15 +154,15 @@ class Followers:
             "say why they ended, or ran their jobs elsewhere"
         )
 
-    def jobs(self, busy: Collection[str] = ()) -> list[FollowJob]:
+    def jobs(self, resting: Collection[str] = ()) -> list[FollowJob]:
         """Return the useful jobs: for new executors, followers behind, due snapshots, and copies to remove.
 
         A job completes at least its first item, and more while there is time. Followers and snapshots of an executor
         take turns at being first: with N items waiting, each is first at least once in N jobs. While a batch runs, an
-        executor gets no job until its jobs have used no more than `follower_share` of its slots. The instances in
-        `busy` get none either. The files that a request names are not pruned until `FollowJob.files` is closed.
+        executor gets no job until its jobs have used no more than `follower_share` of its slots. The `resting`
+        instances get none either. The files that a request names are not pruned until `FollowJob.files` is closed.
         """
-        executors = [one for one in self._rebalancer.bridge.executors() if one.instance not in busy]
+        executors = [one for one in self._rebalancer.bridge.executors() if one.instance not in resting]
         with self._rebalancer.lock:  # it is also held while files are pruned
             self._forget_the_gone()
             self._spare_what_is_restored()
@@ -312,9 +173,8 @@ class Followers:
                 if job := self._useful(executor, due.get(name, ()), unused.get(name, ())):
                     job.files.enter_context(self._journal.protected(job.request))
                     jobs.append(job)
-            self._snapshots_left = sum(map(len, due.values())) - sum(
-                len(job.request.snapshot) for job in jobs
-            )
+            requested = sum(len(job.request.snapshot) for job in jobs)
+            self._snapshots_left = sum(map(len, due.values())) - requested
             return jobs
 
     def _useful(
@@ -395,10 +255,9 @@ class Followers:
         """
         name = report.instance
         for task, error in sorted(report.errors.items()):
-            shown = shown_text(error)
-            kind = shown.partition(":")[0]
+            kind = error.partition(":")[0]
             self._repeated.warn(
-                log, "%s: %s cannot follow: %s", name, task, shown, key=(name, task), kind=kind
+                log, "%s: %s cannot follow: %s", name, task, error, key=(name, task), kind=kind
             )
         for task in sorted(before - self.errors.of(name).keys()):
             times = self._repeated.over((name, task))
@@ -439,16 +298,10 @@ class Followers:
         For an active copy, the position that a batch has reported meanwhile is newer than the job's. Unknown copies
         come from attempts that lost; they are noted so that they can be removed.
         """
-        following = set(self._state.following(report.instance))
-        kept = {
-            task: at
-            for task, at in member.copies.items()
-            if task not in following and task not in report.removed
-        }
-        news = {
-            task: at for task, at in report.copies.items() if task in following or task not in member.copies
-        }
-        return {**kept, **news}
+        gone = {*self._state.following(report.instance), *report.removed}
+        kept = {task: at for task, at in member.copies.items() if task not in gone}
+        ours = member.copies.keys() - self._state.following(report.instance)
+        return {**kept, **{task: at for task, at in report.copies.items() if task not in ours}}
 
     def _in_turn(
         self, name: str, behind: Sequence[TaskId], snapshots: Sequence[TaskId]
@@ -513,23 +366,19 @@ def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:
 
 
 class Replicator:
-    """Has executors follow whenever there is something to do there.
+    """Runs the follow jobs, at most one for each executor: its thread has executors follow whenever there is work.
 
-    One thread begins follow jobs and takes in their reports, as they come. An executor gets another job at once if its
-    last one made progress. Otherwise it gets one after `wake` or the next tick; after a failed job, not before a pause.
-    `rebalance` is called with each check for work; what it changes counts for the jobs that begin then.
-
-    - `useful`: returns the useful jobs for other instances than the given ones
+    An executor gets another job at once if its last one made progress. Otherwise it gets one after `wake` or the next
+    tick; after a failed job, not before a pause. `rebalance` is called with each check for work; what it changes counts
+    for the jobs that begin then.
     """
 
-    def __init__(
-        self,
-        bridge: Cluster,
-        useful: Callable[[Collection[str]], Sequence[FollowJob]],
-        jobs: FollowJobs,
-        rebalance: Callable[[], object],
-    ) -> None:
-        self._bridge, self._useful, self._jobs, self._rebalance = bridge, useful, jobs, rebalance
+    def __init__(self, bridge: Cluster, followers: Followers, rebalance: Callable[[], object]) -> None:
+        self._bridge, self._followers, self._rebalance = bridge, followers, rebalance
+        self._numbers, self._polls = itertools.count(1), itertools.count(1)
+        self._lock = threading.Lock()  # one thread begins or collects jobs
+        self.running: dict[str, FollowJob] = {}  # by instance
+        self._changed = threading.Condition()  # notified when a job has ended, after `wake`, and at a stop
         self._woken = self._checked = 0.0  # the times of the last `wake`, and of the last check for work
         self._in_vain: set[str] = set()  # without progress in their last job; until the next tick
         self._pauses: dict[str, float] = {}  # by instance: the end of its pause after a failed job
@@ -548,15 +397,117 @@ class Replicator:
     def wake(self) -> None:
         """Check for work at once: there may be something to do."""
         self._woken = time.monotonic()
-        self._jobs.notify()
+        self._notify()
 
     def stop(self, timeout: float = 30.0) -> None:
         """Begin no more jobs, and wait for the running ones. After `timeout` seconds, they are cancelled."""
         self._deadline = time.monotonic() + timeout
         self._stopped.set()
-        self._jobs.notify()
+        self._notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout + TICK_SECONDS)
+
+    # -- jobs
+
+    def begin(self, resting: Collection[str] = ()) -> list[FollowJob]:
+        """Begin the useful jobs, for instances that have none and are not `resting`."""
+        with self._lock:
+            begun = self._followers.jobs({*self.running, *resting})
+            self.running |= {job.instance: job for job in begun}
+        self._start(begun)
+        return begun
+
+    def make(self, jobs: Sequence[FollowJob]) -> list[FollowJob]:
+        """Run jobs, and return them when they have ended. If an executor has a job already, wait for that one.
+
+        Errors: that of the first job that has failed. A lost executor is no error.
+        """
+        with self._lock:
+            made = [self.running.setdefault(job.instance, job) for job in jobs]
+            for job, running in zip(jobs, made, strict=True):
+                running.awaited = True
+                if running is not job:
+                    job.files.close()
+        self._start([job for job in jobs if job in made])
+        while True:
+            self.collect()
+            if all(job.over.is_set() for job in made):
+                break
+            self._wait(POLL_SECONDS)
+        for job in made:
+            if job.error is not None:
+                raise job.error
+        return made
+
+    def collect(self) -> list[FollowJob]:
+        """End the jobs that have ended, or whose executor is lost. Take in their reports, and return them."""
+        with self._lock:
+            started = [job for job in self.running.values() if job.job is not None or job.error is not None]
+            present = frozenset[str]()
+            if not all(job.ended for job in started):
+                present = self._executors_now()
+            ended = [job for job in started if job.ended or job.executor.id not in present]
+            if ended:
+                self._end(ended)
+            return ended
+
+    def _start(self, jobs: Iterable[FollowJob]) -> None:
+        for job in jobs:
+            try:
+                location = None if self._bridge.local else job.executor.location
+                pinned = self._bridge.pinned([job.request.encode()], [location], follow_all)
+                tag = f"taskplace-follow-{next(self._numbers)}"
+                job.job = self._bridge.start(pinned, [0], tag=tag, pool=POOL, on_done=self._notify)
+            except Exception as error:
+                job.error = error
+            if job.over.is_set() and job.job is not None:  # abandoned meanwhile
+                job.job.cancel()
+
+    def _executors_now(self) -> frozenset[str]:
+        """Return the ids of the executors that run jobs. Asks about decommissioning only every tenth time."""
+        polled = next(self._polls) % DECOMMISSION_POLLS
+        return self._bridge.alive() if polled else self._bridge.usable()
+
+    def _end(self, ended: Sequence[FollowJob]) -> None:
+        try:
+            reports = [report for job in ended for report in self._reports(job)]
+            progress = self._followers.absorb(reports) if reports else ()
+            for job in ended:
+                job.progress = job.instance in progress
+        finally:
+            for job in ended:
+                del self.running[job.instance]
+                job.files.close()
+                job.over.set()
+
+    def _reports(self, job: FollowJob) -> list[FollowReport]:
+        """Return the report of an ended job; none if it has failed or its executor is lost."""
+        error = job.error
+        if job.job is not None:
+            if not job.job.done.is_set():
+                job.lost = True
+                job.job.cancel()
+                return []
+            try:
+                return [FollowReport.decode(answer) for answer in job.job.result()]
+            except Exception as failed:
+                error = failed
+        job.lost = job.executor.id not in self._bridge.usable()
+        job.error = None if job.lost else error
+        if job.error is not None:
+            self._followers.errors.failed(job.instance, job.error)
+        return []
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _wait(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until a job has ended or `until` is true, at most `seconds`."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: until() or any(job.ended for job in list(self.running.values())), seconds
+            )
 
     # -- the thread
 
@@ -571,21 +522,32 @@ class Replicator:
                         log, self._repeated, TURN, "replication failed and is retried", error=error
                     )
         try:
-            while self._jobs.running() and time.monotonic() < self._deadline:
-                self._jobs.wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
-                self._jobs.collect()
+            while self.running and time.monotonic() < self._deadline:
+                self._wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
+                self.collect()
         except Exception as error:  # the session may have been stopped
             log.debug("the last follow jobs are abandoned: %s", error)
         finally:
-            self._jobs.abandon()
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """End all jobs without their reports, and cancel them."""
+        with self._lock:
+            abandoned, self.running = list(self.running.values()), {}
+        for job in abandoned:
+            job.files.close()
+            job.over.set()
+            if job.job is not None:
+                with suppress(Exception):  # the session may have been stopped
+                    job.job.cancel()
 
     def _turn(self) -> None:
         """Wait for something to happen, take in reports, and begin jobs if there may be work."""
-        pause = POLL_SECONDS if self._jobs.running() else TICK_SECONDS
-        self._jobs.wait(pause, lambda: self._woken > self._checked or self._stopped.is_set())
+        pause = POLL_SECONDS if self.running else TICK_SECONDS
+        self._wait(pause, lambda: self._woken > self._checked or self._stopped.is_set())
         if self._stopped.is_set():
             return
-        ended = self._jobs.collect()
+        ended = self.collect()
         for job in ended:
             self._note_end(job)
         now = time.monotonic()
@@ -596,8 +558,7 @@ class Replicator:
         elif not ended:
             return
         self._pauses = {name: end for name, end in self._pauses.items() if end > now}
-        resting = self._in_vain | self._pauses.keys()
-        self._jobs.begin(lambda running: self._useful({*running, *resting}))
+        self.begin(self._in_vain | self._pauses.keys())
 
     def _note_end(self, job: FollowJob) -> None:
         """Log how a job has ended, and note when its executor gets the next one."""

@@ -10,12 +10,8 @@ import logging
 import traceback
 from pathlib import Path
 
-from taskplace.errors import TaskplaceError
 from taskplace.logs import RepeatedWarnings
-from taskplace.redaction import scrubbed
-
-#: The most letters of an error that operators see.
-ERROR_LETTERS = 500
+from taskplace.spark.worker.guard import shown_error
 
 
 def log_failure(log: logging.Logger, message: str, *args: object, error: BaseException) -> None:
@@ -51,33 +47,3 @@ def described(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     place = f", raised in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"{shown_error(error)}{place}"
-
-
-def shown_error(error: BaseException) -> str:
-    """Return an error's type. Only the messages of taskplace are shown: those of others may have values of rows."""
-    name = type(error).__name__
-    return f"{name}: {_message(str(error))}" if isinstance(error, TaskplaceError) else name
-
-
-def shown_text(text: str) -> str:
-    """Return what is shown of an error that an executor reported as "type: message"; as `shown_error`.
-
-    >>> shown_text("CheckpointError: manifest 7 is missing"), shown_text("ValueError: bad row k7")
-    ('CheckpointError: manifest 7 is missing', 'ValueError')
-    """
-    name, _, message = text.partition(": ")
-    if name in _ours():
-        return f"{name}: {_message(message)}"
-    return name if name.isidentifier() else "its copy cannot be read"
-
-
-def _message(text: str) -> str:
-    return " ".join(scrubbed(text).split())[:ERROR_LETTERS]
-
-
-def _ours() -> set[str]:
-    """Return the names of taskplace's errors, as far as their modules are loaded."""
-    kinds: list[type] = [TaskplaceError]
-    for kind in kinds:  # grows meanwhile
-        kinds.extend(kind.__subclasses__())
-    return {kind.__name__ for kind in kinds}

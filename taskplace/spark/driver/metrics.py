@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from taskplace.model.plan import Roles
+from taskplace.model.plan import Plan, Roles
 from taskplace.model.shares import imbalance
 from taskplace.record.events import WHOLE
 from taskplace.record.metrics import ROLES, Series
@@ -31,9 +31,7 @@ class _Read(NamedTuple):
     """What is read of the driver at one time: its status, and what no status has."""
 
     status: Status
-    target: Mapping[str, Roles]
-    planned: bool
-    waiting: int
+    plan: Plan | None
     restoring: int
     history: Mapping[TaskId, History]
 
@@ -42,18 +40,11 @@ class DriverMetrics:
     """Reads the metrics of one stream. May be called from any thread.
 
     - `status`: returns the status now
-    - `clock`: the monotonic clock of `Stats`
     """
 
-    def __init__(
-        self,
-        rebalancer: Rebalancer,
-        status: Callable[[], Status],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._rebalancer, self._status, self._clock = rebalancer, status, clock
-        self._began = clock()
+    def __init__(self, rebalancer: Rebalancer, status: Callable[[], Status]) -> None:
+        self._rebalancer, self._status = rebalancer, status
+        self._began = time.monotonic()
         self._stateful = frozenset(task.id for task in rebalancer.tasks if task.stateful)
         with rebalancer.lock:
             self._last = self._now()
@@ -78,18 +69,11 @@ class DriverMetrics:
     def _now(self) -> _Read:
         """Return the situation now. The caller holds the lock."""
         rebalancer = self._rebalancer
-        plan, history = rebalancer.loop.plan, rebalancer.journal.history
-        return _Read(
-            status=self._status(),
-            target=plan.target if plan else {},
-            planned=bool(rebalancer.state.assignment),
-            waiting=int(plan.metrics.get("warmups_waiting", 0)) if plan else 0,
-            restoring=_restoring(rebalancer, self._stateful),
-            history=history,
-        )
+        restoring = _restoring(rebalancer, self._stateful)
+        return _Read(self._status(), rebalancer.loop.plan, restoring, rebalancer.journal.history)
 
     def _ago(self, at: float | None) -> float | None:
-        return None if at is None else max(0.0, self._clock() - at)
+        return None if at is None else max(0.0, time.monotonic() - at)
 
     def _of_stream(self, status: Status) -> dict[str, Any]:
         stats, totals = self._rebalancer.stats, status.totals
@@ -108,7 +92,8 @@ class DriverMetrics:
         stats = self._rebalancer.stats
         count, milliseconds = stats.rebalances, 1000 * stats.rebalance_seconds
         running = {(task, name) for name, one in now.status.executors.items() for task in one.active}
-        wanted = {(str(task), name) for name, roles in now.target.items() for task in roles.active}
+        target = now.plan.target if now.plan else {}
+        wanted = {(str(task), name) for name, roles in target.items() for task in roles.active}
         return {
             "rebalance-total": count,
             "rebalance-latency-avg": milliseconds / count if count else None,
@@ -143,13 +128,14 @@ class DriverMetrics:
     def _of_copies(self, now: _Read) -> dict[str, Any]:
         there, stats = now.status.executors.values(), self._rebalancer.stats
         standbys = sum(len(one.standby) for one in there)
-        wanted = self._rebalancer.loop.config.num_standby_replicas * len(self._stateful) if now.planned else 0
+        planned = now.plan is not None and now.plan.assignment
+        wanted = self._rebalancer.loop.config.num_standby_replicas * len(self._stateful) if planned else 0
         return {
             "active-restoring-tasks": now.restoring,
             "standby-updating-tasks": standbys,
             "standbys-missing": max(0, wanted - standbys),
             "warmup-tasks": sum(len(one.warmup) for one in there),
-            "warmup-waiting-tasks": now.waiting,
+            "warmup-waiting-tasks": int(now.plan.metrics.get("warmups_waiting", 0)) if now.plan else 0,
             "stuck-copies": sum(1 for _ in stuck(now.status)),
             "parked-copies": sum(len(one.parked) for one in there),
             "copy-lag": _lags(now.status),

@@ -2,7 +2,7 @@
 
 Spark calls such a batch a no-data batch. There are two reasons for one. Either the last batch moved the watermark or
 could not remove all expired entries (`due`), or no source has had rows for the duration `idle_closing`
-(`IdleSources`). Spark runs one only for a stream with the source of ticks (`TickSource`).
+(`NoDataBatches`). Spark runs one only for a stream with the source of ticks (`TickSource`).
 Without that source the work waits for the next rows, and one warning is logged.
 """
 
@@ -13,16 +13,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 
-from taskplace.durations import Duration, milliseconds
+from taskplace.durations import milliseconds
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.checkpoint.manifests import numbered
@@ -50,12 +49,13 @@ END = "\n"  # a number without it is only half written
 log = logging.getLogger(__name__)
 
 
-class IdleSources:
-    """Lets event time follow the clock after all sources were idle for a while: without rows.
+class NoDataBatches:
+    """Requests the batches without rows of one stream, when work is due by event time.
 
-    Idea: a batch without rows is committed with the clock's time as the newest event time of every source. The next
-    batch's watermark comes from that manifest, as always. So replays, attempts and copies agree, and the watermark
-    never goes back. With it, the time at which a window closes depends on when batches ran, not only on the rows.
+    **Idle sources.** After `idle_closing` without rows, event time follows the clock: a batch without rows is committed
+    with the clock's time as the newest event time of every source. The next batch's watermark comes from that manifest,
+    as always. So replays, attempts and copies agree, and the watermark never goes back. With it, the time at which a
+    window closes depends on when batches ran, not only on the rows.
 
     - The watermark goes at most to the clock's time less a source's `delay`.
     - It stops when all entries must have expired, so silence does not run batches for ever. Event times more than a day
@@ -63,64 +63,9 @@ class IdleSources:
     - Rows that come after a silence are late if their event time is before the watermark, like any other rows.
     - A single silent source among active ones holds the watermark back as before.
 
-    - `after`: the silence after which event time follows the clock ("10 minutes"); None: never
-    - `topics`: the sources with an event time; `longest`: the longest time that an entry may be kept, microseconds
-
-    Lifetime: `_since` is the time of the last rows, or of the last batch that moved event time by the clock;
-    `_newest` is the newest event time of rows. Both start with the driver.
-    """
-
-    def __init__(self, after: Duration | None, topics: Collection[str], longest: int) -> None:
-        self._after = None if after is None else milliseconds(after, "idle_closing") / 1000
-        self._topics, self._longest = tuple(topics), longest
-        self._since = time.monotonic()
-        self._newest: int | None = None
-        self._timer: threading.Timer | None = None
-
-    def newest(
-        self, of_rows: Mapping[str, int], known: Mapping[str, int], rows: int, watermark: int | None
-    ) -> Mapping[str, int]:
-        """Return the newest event times to commit a batch with.
-
-        `of_rows` are those of the batch's rows, `known` those of the batches before; `watermark` is that of the batch.
-        """
-        if rows:
-            self._since, self._newest = time.monotonic(), None
-            return of_rows
-        if not self._acts(known, watermark) or time.monotonic() - self._since < (self._after or 0.0):
-            return of_rows
-        self._since = time.monotonic()
-        return dict.fromkeys(self._topics, time.time_ns() // 1000)
-
-    def watch(self, known: Mapping[str, int], watermark: int | None, run: Callable[[], None]) -> None:
-        """Call `run`, which triggers a batch, when the silence has lasted long enough. Replaces an earlier timer."""
-        self.stop()
-        if not self._acts(known, watermark):
-            return
-        left = self._since + (self._after or 0.0) - time.monotonic()
-        self._timer = threading.Timer(max(0.0, left), run)
-        self._timer.name, self._timer.daemon = "taskplace-idle-sources", True
-        self._timer.start()
-
-    def stop(self) -> None:
-        """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _acts(self, known: Mapping[str, int], watermark: int | None) -> bool:
-        """Return whether entries or windows may be left that the clock can close."""
-        if self._after is None or not known:
-            return False
-        if self._newest is None:
-            self._newest = min(max(known.values()), time.time_ns() // 1000 + DAY)
-        return watermark is None or watermark < self._newest + self._longest
-
-
-class NoDataBatches:
-    """Requests the batches without rows of one stream, when work is due by event time.
-
-    Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks.
+    Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks. `_since` is the time
+    of the last rows, or of the last batch that moved event time by the clock; `_newest` is the newest event time of
+    rows.
     Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.
     """
 
@@ -130,8 +75,11 @@ class NoDataBatches:
         self.ticks: TickSource | None = None
         self._definition, self._cluster, self._journal, self._idle = definition, cluster, journal, idle
         check_idle_closing(definition)
-        after, longest = definition.options.idle_closing, definition.longest_retention
-        self._idle_sources = IdleSources(after, definition.event_times, longest)
+        after = definition.options.idle_closing
+        self._silence = None if after is None else milliseconds(after, "idle_closing") / 1000
+        self._since = time.monotonic()
+        self._newest: int | None = None
+        self._timer: threading.Timer | None = None
         self._warned_without_ticks = False
 
     @property
@@ -160,21 +108,38 @@ class NoDataBatches:
             with raising_disk_full(self._definition.checkpoint):
                 self.ticks.ask(self._journal.last_batch + 1)
         elif (last := self._journal.last) is not None:
-            ask = partial(self.ticks.ask, last.batch + 1)
-            self._idle_sources.watch(last.event_times, self.watermark, ask)
+            self.stop_waiting()
+            if self._clock_may_close(self.watermark):
+                left = self._since + (self._silence or 0.0) - time.monotonic()
+                self._timer = threading.Timer(max(0.0, left), self.ticks.ask, (last.batch + 1,))
+                self._timer.name, self._timer.daemon = "taskplace-idle-sources", True
+                self._timer.start()
 
     def stop_waiting(self) -> None:
         """Stop waiting for a silence: a batch has begun, or the stream has ended."""
-        self._idle_sources.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def event_times(self, batch: Batch) -> Mapping[str, int]:
         """Return the newest event times to commit with a batch; the clock's, after a long enough silence."""
-        return self._idle_sources.newest(
-            of_rows=batch.event_times,
-            known=self._journal.last.event_times if self._journal.last else {},
-            rows=batch.rows or any(read.backlog for read in batch.read.values()),  # a backlog is no silence
-            watermark=batch.watermarks.now,
-        )
+        now = time.monotonic()
+        if batch.rows or any(read.backlog for read in batch.read.values()):  # a backlog is no silence
+            self._since, self._newest = now, None
+            return batch.event_times
+        if not self._clock_may_close(batch.watermarks.now) or now - self._since < (self._silence or 0.0):
+            return batch.event_times
+        self._since = now
+        return dict.fromkeys(self._definition.event_times, time.time_ns() // 1000)
+
+    def _clock_may_close(self, watermark: int | None) -> bool:
+        """Return whether the clock may move event time, and entries or windows may be left that it can close."""
+        known = self._journal.last.event_times if self._journal.last else {}
+        if self._silence is None or not known:
+            return False
+        if self._newest is None:
+            self._newest = min(max(known.values()), time.time_ns() // 1000 + DAY)
+        return watermark is None or watermark < self._newest + self._definition.longest_retention
 
     # -- the source of ticks
 
@@ -184,31 +149,23 @@ class NoDataBatches:
 
         Logs a warning if the source would be useful, but the checkpoint was made without it.
         """
-        carried = carries_ticks(spark_checkpoint)
-        if carried is None and not DATA_SOURCES and self._definition.driven_by_time:
-            log.warning(
-                "%s: this PySpark has no data sources in Python, so there are no ticks: while all sources are silent, "
-                "windows do not close and state does not expire until the next rows arrive. PySpark 4.0 has them",
-                self._definition.checkpoint,
-            )
-            self._warned_without_ticks = True
-            return False
-        if carried is None:
-            return self._definition.driven_by_time
+        carried, useful = carries_ticks(spark_checkpoint), self._definition.driven_by_time
         if carried and not DATA_SOURCES:
             raise CheckpointError(
                 f"{spark_checkpoint}: was created with the source of ticks, which needs PySpark 4.0 or newer; go on "
                 "with a newer PySpark, or start a new checkpoint in another directory"
             )
-        if not carried and self._definition.driven_by_time:
-            log.warning(
-                "%s: the checkpoint was created without the source of ticks, and Spark cannot add a source to a "
-                "checkpoint. While all sources are silent, windows do not close and state does not expire until the "
-                "next rows arrive. A new checkpoint has ticks",
-                self._definition.checkpoint,
-            )
-            self._warned_without_ticks = True
-        return carried
+        if carried or not useful or (carried is None and DATA_SOURCES):
+            return useful if carried is None else carried
+        why = "this PySpark has no data sources in Python, so there are no ticks (PySpark 4.0 has them)"
+        if carried is False:
+            why = "it was created without the source of ticks, and Spark cannot add a source to a checkpoint"
+        log.warning(
+            "%s: %s; while all sources are silent, windows do not close and state does not expire until the next rows "
+            "arrive", self._definition.checkpoint, why,
+        )  # fmt: skip
+        self._warned_without_ticks = True
+        return False
 
     def add_ticks(self, united: DataFrame) -> DataFrame:
         """Add the source of ticks to a united streaming frame. From now on, batches can be requested."""

@@ -18,11 +18,13 @@ Properties:
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,20 +32,22 @@ from taskplace.errors import Fenced
 from taskplace.lag.ranking import Seen
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.work import Show, Work
-from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.driver.cluster_state import CopyKey
-from taskplace.spark.driver.event_log import EventLog
+from taskplace.record.events import BatchDone, ExecutorLost, Rebalanced
+from taskplace.spark.driver.cluster_state import CopyKey, Member
+from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.requests import Requests
-from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
     DriverIdentity,
+    ExecutorStatus,
     Status,
+    TopicStatus,
     WaitingDriver,
+    WarmupStatus,
     write,
 )
 from taskplace.spark.stuck import seen_of
@@ -58,8 +62,6 @@ NAMES = {
     "standby": "catching up standbys",
     "warmup": "catching up warm-ups",
 }
-
-Clock = Callable[[], float]
 
 log = logging.getLogger(__name__)
 #: The least time between two statuses.
@@ -84,17 +86,8 @@ class StreamWork:
     it; a batch notes nothing. Used by one thread at a time.
     """
 
-    def __init__(
-        self,
-        rebalancer: Rebalancer,
-        followers: Followers,
-        show: Show,
-        *,
-        clock: Clock = time.monotonic,
-        wall_clock: Clock = time.time,
-    ) -> None:
-        self._rebalancer, self._followers = rebalancer, followers
-        self._show, self._clock, self._wall_clock = show, clock, wall_clock
+    def __init__(self, rebalancer: Rebalancer, followers: Followers, show: Show) -> None:
+        self._rebalancer, self._followers, self._show = rebalancer, followers, show
         self._shown: dict[str, Work] = {}  # by name, the work that is shown
         self._most: dict[str, dict[CopyKey, int]] = {}  # by name, the most records that each copy has lacked
         self._made = 0  # the snapshots before those that are shown
@@ -167,12 +160,12 @@ class StreamWork:
         own = f"batch {running.batch}" if running else ""
         for name in [name for name in self._shown if name.startswith("batch ") and name != own]:
             self._end(name)
-        if running and (seconds := self._wall_clock() - running.since) >= LONG_BATCH_SECONDS:
-            self._work(own, since=self._clock() - seconds).to(0)
+        if running and (seconds := time.time() - running.since) >= LONG_BATCH_SECONDS:
+            self._work(own, since=time.monotonic() - seconds).to(0)
 
     def _work(self, name: str, unit: str = "", since: float | None = None) -> Work:
         if name not in self._shown:
-            self._shown[name] = Work(name, unit, show=self._show, since=since, clock=self._clock)
+            self._shown[name] = Work(name, unit, show=self._show, since=since, clock=time.monotonic)
         return self._shown[name]
 
     def _end(self, name: str, done: int | None = None) -> None:
@@ -191,29 +184,125 @@ def _estimate(behind: Mapping[CopyKey, int], rates: Mapping[str, float | None]) 
     return None if None in seconds else max(filter(None, seconds), default=None)
 
 
-class Operations:
-    """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
+class StatusBoard:
+    """Makes the statuses of one driver: what operators see of the running stream. Lifetime: one for each driver.
 
-    - `written`: counts the statuses
+    Reads the driver's view of its cluster under the lock of the `Rebalancer`, for about a microsecond per copy.
+    `input`: returns by topic how far it was read
     """
 
     def __init__(
         self,
-        root: Path,
-        journal: Journal,
-        events: EventLog,
-        *,
-        board: Callable[[float], StatusBoard],
-        requests: Requests,
-        work: StreamWork | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        definition: StreamDefinition,
+        rebalancer: Rebalancer,
+        followers: Followers,
+        input: Callable[[], Mapping[str, TopicStatus]] = dict,
     ) -> None:
-        self.written = 0
-        self._root, self._journal, self._events, self._requests = root, journal, events, requests
-        self._make_board, self._work = board, work
-        self._board: StatusBoard | None = None
+        self._definition, self._rebalancer, self._followers = definition, rebalancer, followers
+        self._input = input
+        #: The process, for people.
+        self.driver = DriverIdentity(socket.gethostname(), os.getpid(), rebalancer.bridge.app_id, time.time())
+        self._names = {task: str(task) for task in rebalancer.task_ids}
+        self._stateless = frozenset(task.id for task in rebalancer.tasks if not task.stateful)
+        self._fixed: dict[str, Any] = {
+            "config": rebalancer.loop.config.to_properties(),
+            "weights": {str(task.id): task.weight for task in rebalancer.tasks if task.weight != 1.0},
+            "stateless": tuple(str(task) for task in sorted(self._stateless)),
+            "unlogged": tuple(str(task.id) for task in rebalancer.tasks if not task.logged),
+        }
+        self._number = 0
+
+    def status(self, *, ended: bool = False) -> Status:
+        """Return the status now. `ended`: whether the driver ends."""
+        rebalancer, events = self._rebalancer, self._rebalancer.events
+        self._number += 1
+        with rebalancer.lock:
+            state, loop, journal = rebalancer.state, rebalancer.loop, rebalancer.journal
+            warm = rebalancer.warmups.status()
+            executors = {
+                name: self._executor(name, member, warm) for name, member in sorted(state.members.items())
+            }
+            run = {task for name in executors for task in state.roles(name).active}
+            homeless = sorted(rebalancer.task_ids - run) if loop.plan else []
+            probing = loop.probing.next_at
+            return Status(
+                checkpoint=journal.declaration.id,
+                topology=self._definition.built.name,
+                epoch=journal.epoch,
+                driver=self.driver,
+                written=time.time(),
+                number=self._number,
+                interval=HEARTBEAT_SECONDS,
+                batch=journal.last_batch,
+                generation=loop.generation,
+                ended=ended,
+                running=events.running,
+                failed=events.failed,
+                stopped=events.stopped,
+                followup=bool(loop.plan and loop.plan.followup),
+                next_probing=None if probing is None else max(0.0, probing - time.monotonic()),
+                executors=executors,
+                homeless=tuple(self._names[task] for task in homeless),
+                rebalances=events.last(Rebalanced),
+                losses=events.last(ExecutorLost),
+                batches=events.last(BatchDone),
+                totals=rebalancer.stats.totals,
+                late_here=rebalancer.stats.late,
+                input=self._input(),
+                watermark=self._definition.watermark_after(journal.last),
+                **self._fixed,
+            )
+
+    def _executor(self, name: str, member: Member, warmups: Mapping[CopyKey, WarmupStatus]) -> ExecutorStatus:
+        state, names = self._rebalancer.state, self._names
+        lag = state.lag
+        active, standby, warmup = state.roles(name)
+        lags = state.lags.lags(name)
+        roles = {*active, *standby, *warmup}
+        answered, error = self._followers.errors.contact(name)
+        parked = (task for instance, task in self._rebalancer.loop.parked if instance == name)
+        return ExecutorStatus(
+            host=member.executor.host,
+            cores=member.executor.cores,
+            active={names[task]: lag(name, task) for task in active},
+            standby={names[task]: lag(name, task) for task in standby},
+            warmup={names[task]: warmups[name, task] for task in warmup},
+            draining=name in state.draining,
+            restore_rate=member.restore_rate,
+            follow_rate=self._rebalancer.warmups.rate(member),
+            tags=state.tags(member),
+            left={str(task): lags[task] for task in sorted(lags.keys() - roles)},
+            empty=tuple(str(task) for task in sorted(roles - lags.keys() - self._stateless)),
+            parked=tuple(str(task) for task in sorted(parked)),
+            keeps=tuple(map(str, state.kept(member))),
+            errors={str(task): why for task, why in self._followers.errors.of(name).items()},
+            error=error,
+            visited=answered,
+        )
+
+
+class Operations:
+    """The thread of one driver. Lifetime: from the start of its query, or its first batch, until it ends.
+
+    - `began`: whether the driver is in charge: its first batch has begun
+    - `topics`: returns by topic how far it was read
+    """
+
+    def __init__(
+        self,
+        definition: StreamDefinition,
+        rebalancer: Rebalancer,
+        followers: Followers,
+        topics: Callable[[], Mapping[str, TopicStatus]],
+    ) -> None:
+        self.began = False
+        self._root, self._journal = definition.checkpoint, rebalancer.journal
+        self._events, self._requests = rebalancer.events, Requests(definition.checkpoint, rebalancer)
+        self._board = StatusBoard(definition, rebalancer, followers, topics)
+        # A reporter of one's own need not have it, and there may be none.
+        show = getattr(rebalancer.reporter, "progress", None)
+        self._work = None if show is None else StreamWork(rebalancer, followers, show)
         self._status: Status | None = None
-        self._monotonic = monotonic
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._written, self._last, self._reported = -1, float("-inf"), float("-inf")
@@ -221,16 +310,10 @@ class Operations:
         #: Held while the file of a waiting driver is written or removed, and while the thread is started.
         self._waiting = threading.Lock()
         self._waits = False
-        self._driver: DriverIdentity | None = None
-
-    @property
-    def began(self) -> bool:
-        """Whether the driver is in charge: its first batch has begun."""
-        return self._board is not None
 
     def status(self) -> Status:
         """Return the status now, without writing it."""
-        return (self._board or self._make_board(HEARTBEAT_SECONDS)).status()
+        return self._board.status()
 
     def progress(self) -> dict[tuple[str, TaskId], Seen]:
         """Return what is known now of the copies that catch up, by instance and task."""
@@ -262,7 +345,7 @@ class Operations:
             return
         try:
             self._requests.open()
-            self._board = self._board or self._make_board(HEARTBEAT_SECONDS)
+            self.began = True
             self._no_longer_waits()
             self._run_thread()
         except Exception as error:
@@ -273,9 +356,8 @@ class Operations:
             if not self._waits:
                 return
             try:
-                self._last = self._monotonic()
-                self._driver = self._driver or self._make_board(HEARTBEAT_SECONDS).driver
-                write(self._root / WAITING_FILE, WaitingDriver(self._driver, time.time()))
+                self._last = time.monotonic()
+                write(self._root / WAITING_FILE, WaitingDriver(self._board.driver, time.time()))
             except Exception as error:
                 log.debug("operators do not see that a driver waits: %s: %s", type(error).__name__, error)
 
@@ -292,16 +374,16 @@ class Operations:
         An error is logged, at growing intervals if it repeats.
         """
         if not self.began:
-            if self._monotonic() - self._last >= HEARTBEAT_SECONDS:
+            if time.monotonic() - self._last >= HEARTBEAT_SECONDS:
                 self._say_waiting()
             return
         try:
             self._journal.check_epoch()
             self._requests.answer(self.progress)
-            if self._work is not None and self._monotonic() - self._reported >= LEAST_SECONDS:
-                self._reported = self._monotonic()
+            if self._work is not None and time.monotonic() - self._reported >= LEAST_SECONDS:
+                self._reported = time.monotonic()
                 self._work.report()
-            waited = self._monotonic() - self._last
+            waited = time.monotonic() - self._last
             news = self._events.changes != self._written
             if waited >= HEARTBEAT_SECONDS or (news and waited >= LEAST_SECONDS):
                 self._write()
@@ -356,9 +438,6 @@ class Operations:
             write(self._root / STATUS_FILE, last)
 
     def _write(self, *, ended: bool = False) -> None:
-        if self._board is None:
-            return
-        self._written, self._last = self._events.changes, self._monotonic()
+        self._written, self._last = self._events.changes, time.monotonic()
         self._status = status = self._board.status(ended=ended)
         write(self._root / STATUS_FILE, status)
-        self.written += 1

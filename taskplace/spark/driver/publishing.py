@@ -19,8 +19,9 @@ from taskplace.model.callables import check_function
 from taskplace.spark import targets
 from taskplace.spark.checkpoint.files import open_sealed
 from taskplace.spark.checkpoint.journal import checksum
-from taskplace.spark.driver.logged_errors import log_failure, shown_error
+from taskplace.spark.driver.logged_errors import log_failure
 from taskplace.spark.messages import Manifest
+from taskplace.spark.worker.guard import shown_error
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)

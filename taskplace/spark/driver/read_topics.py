@@ -27,7 +27,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,10 +39,10 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.logs import RepeatedWarnings
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import decoded, encoded
-from taskplace.spark.driver.logged_errors import log_repeated_failure, shown_error
-from taskplace.spark.messages import READ, Manifest, Report, TopicRead
-from taskplace.spark.messages import kept as kept
+from taskplace.spark.driver.logged_errors import log_repeated_failure
+from taskplace.spark.messages import READ, Manifest, Report, TopicRead, kept
 from taskplace.spark.operator_messages import PartitionStatus, TopicStatus
+from taskplace.spark.worker.guard import shown_error
 from taskplace.spark.worker.topic_reader import TopicReader, stream_offsets
 
 log = logging.getLogger(__name__)
@@ -98,8 +98,8 @@ def advanced(
                 if start != end and not (goes_on and start > end):
                     raise _apart(root, topic, partition, kept_end=end, found=start)
                 skipped[partition] = start - end
-            partition, time = report.task.partition, report.event_times.get(topic)
-            times = {} if time is None else {partition: max(time, was.newest.get(partition, time))}
+            partition, at = report.task.partition, report.event_times.get(topic)
+            times = {} if at is None else {partition: max(at, was.newest.get(partition, at))}
             after[topic] = TopicRead(
                 one.topic_id,
                 {**was.starts, **one.starts},
@@ -151,14 +151,6 @@ def check_planned(root: Path, log: Path, last: Manifest | None) -> None:
         for partition, end in sorted(one.ends.items()):
             if found.get(partition) != end and not any(o.offsets.get(partition) == end for o in same):
                 raise _apart(root, topic, partition, kept_end=end, found=found.get(partition))
-
-
-def planned_ends(log: Path, batch: int, topic_id: str) -> Mapping[int, int]:
-    """Return by partition where Spark has planned a batch of a topic to end. Empty if that is not known.
-
-    `log`: the directory of Spark's offsets
-    """
-    return next((one.offsets for one in stream_offsets(log / str(batch)) if one.topic_id == topic_id), {})
 
 
 def planned_records(log: Path, batch: int, last: Manifest | None) -> dict[str, dict[int, int]]:
@@ -276,16 +268,10 @@ class InputLag:
     `log`: the directory of Spark's offsets; without it, nothing is known of partitions that had no records yet
     """
 
-    def __init__(
-        self,
-        readers: Mapping[str, TopicReader],
-        journal: Journal,
-        log: Path,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._readers, self._journal, self._log, self._clock = readers, journal, log, clock
+    def __init__(self, readers: Mapping[str, TopicReader], journal: Journal, log: Path) -> None:
+        self._readers, self._journal, self._log = readers, journal, log
         self._asked = {topic: _Asked() for topic in readers}
-        self._began = clock()
+        self._began = time.time()
         self._rows: dict[str, deque[tuple[float, int]]] = {topic: deque() for topic in readers}
         self._repeated = RepeatedWarnings()
         self._stopped = threading.Event()
@@ -308,8 +294,8 @@ class InputLag:
     def committed(self, read: Mapping[str, TopicRead]) -> None:
         """Note what a committed batch has read."""
         for topic, rows in self._rows.items():  # a manifest may have others, which were read before
-            rows.append((self._clock(), read[topic].rows if topic in read else 0))
-            while rows[0][0] < self._clock() - RATE_SECONDS:
+            rows.append((time.time(), read[topic].rows if topic in read else 0))
+            while rows[0][0] < time.time() - RATE_SECONDS:
                 rows.popleft()
 
     def topics(self) -> dict[str, TopicStatus]:
@@ -318,7 +304,7 @@ class InputLag:
         return {topic: self._topic(topic, read.get(topic, TopicRead(""))) for topic in self._readers}
 
     def _topic(self, topic: str, read: TopicRead) -> TopicStatus:
-        asked, now = self._asked[topic], self._clock()
+        asked, now = self._asked[topic], time.time()
         partitions, read = {}, asked.of_now(read)
         positions = {**asked.planned, **read.ends}
         for partition in sorted({*asked.ends, *positions}):
@@ -362,11 +348,12 @@ class InputLag:
     def _ask(self, reader: TopicReader, asked: _Asked, read: TopicRead, batch: int) -> None:
         asked.topic_id, ends = reader.ends()
         read = asked.of_now(read)
-        asked.planned = planned_ends(self._log, batch, asked.topic_id)
+        planned = stream_offsets(self._log / str(batch))  # where Spark has planned the batch to end
+        asked.planned = next((one.offsets for one in planned if one.topic_id == asked.topic_id), {})
         positions = {**asked.planned, **read.ends}
         behind = {p: read.times.get(p, -1) for p, at in positions.items() if at < ends.get(p, at)}
         asked.newer = reader.first_newer(behind)
-        asked.ends, asked.at = ends, self._clock()
+        asked.ends, asked.at = ends, time.time()
         if positions != asked.committed:
             reader.commit(positions)
             asked.committed = positions

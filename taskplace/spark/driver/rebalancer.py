@@ -36,7 +36,7 @@ from taskplace.record.events import (
     tell,
 )
 from taskplace.spark.checkpoint.journal import Journal
-from taskplace.spark.cluster import Cluster, Executor
+from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.cluster_state import ClusterState, Warmups
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.event_log import EventLog
@@ -64,14 +64,12 @@ def warmup_changes(
     ['active']
     """
     changes: list[WarmupChange] = []
-    begun: list[tuple[TaskId, WarmupState]]
+    states: dict[TaskId, WarmupState]
     for name in sorted({*before, *after}):
         was, now = before.get(name, Roles()), after.get(name, Roles())
-        begun = [(task, "begun") for task in now.warmup if task not in was.warmup]
-        ended = [(task, _role(task, now)) for task in was.warmup if task not in now.warmup]
-        changes += [
-            WarmupChange(str(task), name, state, generation, batch_id) for task, state in (*begun, *ended)
-        ]
+        states = {task: "begun" for task in now.warmup if task not in was.warmup}
+        states |= {task: _role(task, now) for task in was.warmup if task not in now.warmup}
+        changes += [WarmupChange(str(task), name, how, generation, batch_id) for task, how in states.items()]
     return tuple(changes)
 
 
@@ -144,16 +142,6 @@ class Rebalancer:
         """Return whether a batch runs or ended less than `PAUSE_SECONDS` ago: the next one may follow at once."""
         return self._running or time.monotonic() - self._ended < PAUSE_SECONDS
 
-    def owners(self) -> dict[TaskId, Executor | None]:
-        """Return the executor of each task's active copy; None if the executor is lost."""
-        with self.lock:
-            return self.state.owners()
-
-    def behind(self) -> frozenset[TaskId]:
-        """Return the tasks whose active copy is not known to be at the end of its changelog."""
-        with self.lock:
-            return self.state.behind()
-
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and its followers' lag; see `ClusterState.placement`."""
         with self.lock:
@@ -171,13 +159,13 @@ class Rebalancer:
         return name
 
     def removal(
-        self, executor: str | int, seen: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
+        self, executor: str | int, progress: Mapping[tuple[str, TaskId], Seen] = MappingProxyType({})
     ) -> Removal:
-        """Return whether an executor can be removed now, and if not, why. `seen`: as for `removable`."""
+        """Return whether an executor can be removed now, and if not, why. `progress`: as for `ClusterState.removal`."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor), gone=True)
-            found = self.state.removal(self.instance(executor), seen)
+            found = self.state.removal(self.instance(executor), progress)
             return found.timed(self.warmups.remaining) if found.waits else found
 
     # -- changes
@@ -231,8 +219,7 @@ class Rebalancer:
                         "%s went with the entries of stores that are not logged, of %s", name, _named(kept)
                     )
                 active = len(self.state.roles(name).active)
-                event = ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
-                self._record(event)
+                self._record(ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving))
             return bool(self.state.members)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
@@ -251,14 +238,12 @@ class Rebalancer:
             self._warned = frozenset(decision.plan.warnings)
             if not decision.changed:
                 return False
-            plan, generation = decision.plan, decision.generation
-            event = self._event(plan, generation, batch_id, decision.reason, time.perf_counter() - start)
+            event = self._event(decision.plan, batch_id, decision.reason, time.perf_counter() - start)
             self.stats.count_rebalance(event)
             self._record(event)
             if self.reporter:
-                for change in warmup_changes(
-                    before, plan.assignment, generation=generation, batch_id=batch_id
-                ):
+                after, generation = decision.plan.assignment, decision.generation
+                for change in warmup_changes(before, after, generation=generation, batch_id=batch_id):
                     tell(self.reporter, change)
             return True
 
@@ -281,18 +266,17 @@ class Rebalancer:
         if self.reporter:
             tell(self.reporter, event)
 
-    def _event(
-        self, plan: Plan, generation: int, batch_id: int, reason: str, seconds: float = 0.0
-    ) -> Rebalanced:
+    def _event(self, plan: Plan, batch_id: int, reason: str, seconds: float = 0.0) -> Rebalanced:
+        """Return the event of the plan in force."""
         return Rebalanced(
-            generation=generation,
+            generation=self.loop.generation,
             batch_id=batch_id,
             reason=reason,
             promotions=sum(move.forced for move in plan.moves),
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
             changes=tuple(map(Change.of, plan.moves)),
-            assignment=_texts(plan.assignment),
+            assignment=self.assignment(),
             to_go=_to_go(plan),
             seconds=seconds,
             imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
@@ -302,28 +286,18 @@ class Rebalancer:
         """Return the last rebalance of this driver again, for a reporter that came later; None before the first."""
         with self.lock:
             plan, batch = self.loop.plan, self.journal.last_batch
-            return None if plan is None else self._event(plan, self.loop.generation, batch, "in force")
+            return None if plan is None else self._event(plan, batch, "in force")
 
-    def following(self) -> tuple[dict[str, dict[str, int]], int]:
-        """Return by member and task the lags above 0 of followers, and how many followers are not caught up."""
-        with self.lock:
-            return self.state.following_lags()
-
-    def assignment(self) -> Mapping[str, object]:
-        """Return the assignment in force as JSON data, for the manifest."""
-        return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+    def assignment(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """Return the assignment in force as plain values: by instance and role, the tasks as text."""
+        return {
+            name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
+            for name, roles in sorted(self.state.assignment.items())
+        }
 
 
 def _named(tasks: Sequence[TaskId]) -> str:
     return listed([f"task {task}" for task in tasks], most=10)
-
-
-def _texts(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return an assignment as plain values: by instance and role, the tasks as text."""
-    return {
-        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
-        for name, roles in sorted(assignment.items())
-    }
 
 
 def _to_go(plan: Plan) -> int:
@@ -333,11 +307,11 @@ def _to_go(plan: Plan) -> int:
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
-    """Raise `InputError` for an unknown task or subtopology, or for a weight that is not a positive number."""
+    """Raise `InputError` for an unknown task or subtopology, or for a weight that is too large to plan with."""
     tasks = [task.id for task in built.tasks()]
     known = {*map(str, tasks), *(str(task.subtopology) for task in tasks)}
     for name, weight in weights.items():
         if name not in known:
             raise ConfigError.unknown_key("weights", name, known)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < MOST_NUMBER:
-            raise InputError(f"weights.{name}", found=weight, expected="a number above 0")
+        if not weight < MOST_NUMBER:
+            raise InputError(f"weights.{name}", found=weight, expected=f"a number below {MOST_NUMBER:g}")

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.lag.ranking import Seen
@@ -119,31 +120,18 @@ class Requests:
     # -- answers
 
     def _answer(self, request: Request, progress: Callable[[], CopyProgress]) -> OperatorAnswer:
-        moves: tuple[PlannedMove, ...] = ()
-        warnings: tuple[str, ...] = ()
-        removals: tuple[RemovalAnswer, ...] = ()
-        error = ""
+        answer: dict[str, Any] = {}
         try:
-            if request.kind == "can-remove":
-                removals = self._removals(request.executors, progress())
-            else:
-                moves, warnings = self._drain(request)
+            names: Iterable[str] = request.executors
+            if request.kind != "can-remove":
+                answer["moves"], answer["warnings"] = self._drain(request)
                 names = map(self._rebalancer.instance, request.executors)
-                removals = self._removals(names, progress())
+            answer["removals"] = self._removals(names, progress())
         except TaskplaceError as refused:
-            error = str(refused)
+            answer["error"] = str(refused)
         with self._rebalancer.lock:
-            draining = tuple(sorted(self._rebalancer.state.draining))
-        return OperatorAnswer(
-            id=request.id,
-            epoch=request.epoch,
-            answered=self._clock(),
-            error=error,
-            draining=draining,
-            removals=removals,
-            moves=moves,
-            warnings=warnings,
-        )
+            answer["draining"] = tuple(sorted(self._rebalancer.state.draining))
+        return OperatorAnswer(id=request.id, epoch=request.epoch, answered=self._clock(), **answer)
 
     def _drain(self, request: Request) -> tuple[tuple[PlannedMove, ...], tuple[str, ...]]:
         """Follow a drain, or the end of one, or preview it. Errors: `InputError`; then nothing was done."""

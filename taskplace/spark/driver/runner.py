@@ -32,19 +32,16 @@ from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.partition_columns import warn_of_unchecked_keys
 from taskplace.spark.driver import read_topics, structure
-from taskplace.spark.driver.batch import Batch, BatchInput, LateRows
+from taskplace.spark.driver.batch import Batch, BatchInput, Listeners
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.followers import Followers, FollowJobs, Replicator
-from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.followers import Followers, Replicator
 from taskplace.spark.driver.no_data_batches import NoDataBatches
-from taskplace.spark.driver.operations import Operations, StreamWork
+from taskplace.spark.driver.operations import Operations
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.read_topics import InputLag
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
-from taskplace.spark.driver.requests import Requests
 from taskplace.spark.driver.stages import IdleTasks, StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.driver.status import StatusBoard
 from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import OFFSETS, SPARK_CHECKPOINT, Declaration, Manifest, Report
@@ -79,14 +76,13 @@ class BatchRunner:
         self.takeover = Takeover(journal, self.publisher, bridge.query_offsets)
         self.rebalancer = rebalancer = Rebalancer(bridge, journal, definition, reporter)
         self.followers = followers = Followers(rebalancer, definition)
-        self.jobs = FollowJobs(bridge, followers.absorb, followers.errors.failed)
-        self.replicator = Replicator(bridge, followers.jobs, self.jobs, rebalancer.rebalance_between_batches)
-        self.listeners, self.idle, self.late_rows = Listeners(reporter), IdleTasks(), LateRows(definition)
+        self.replicator = Replicator(bridge, followers, rebalancer.rebalance_between_batches)
+        self.listeners, self.idle = Listeners(definition, rebalancer), IdleTasks()
         self.stages = StageRunner(definition, rebalancer, self.schemas, self.idle, self.listeners)
         self.no_data_batches = NoDataBatches(definition, bridge, journal, self.idle)
         self.input = BatchInput(definition, journal, self.schemas)
         self.lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
-        self.operations = _operations(definition, rebalancer, followers, self.lag)
+        self.operations = Operations(definition, rebalancer, followers, self.lag.topics)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch. A batch that is already committed is only published again, and compared with what was committed.
@@ -155,15 +151,14 @@ class BatchRunner:
         with batch.clock.phase("prune"), self.rebalancer.lock:
             self.journal.prune()
         self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
-        self.late_rows.batch_done(batch, self.rebalancer.stats.totals)
-        self.listeners.batch_done(batch, self.rebalancer)
+        self.listeners.batch_done(batch)
 
     # -- before the commit
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
         """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
-            self.followers.welcome(self.jobs.make)
+            self.followers.welcome(self.replicator.make)
         if self.rebalancer.rebalance(batch_id, because):
             self.replicator.wake()
 
@@ -196,16 +191,11 @@ class BatchRunner:
         journal = self.journal
         with raising_disk_full(self.definition.checkpoint), self.rebalancer.lock:
             before, earlier = journal.last.changes if journal.last else {}, journal.history
-            journal.identity = read_topics.with_read(
-                {**journal.identity, SCHEMAS: batch.schemas},
-                batch.id,
-                self.definition.readers,
-                batch.read,
-            )
             so_far = Totals.of(journal.last)
             totals = so_far.with_batch(batch.reports.values())
-            journal.identity = {**journal.identity, TOTALS: totals.to_dict()}
-            journal.identity = self.publisher.with_outputs(journal.identity, batch.id)
+            identity = {**journal.identity, SCHEMAS: batch.schemas, TOTALS: totals.to_dict()}
+            identity = read_topics.with_read(identity, batch.id, self.definition.readers, batch.read)
+            journal.identity = self.publisher.with_outputs(identity, batch.id)
             manifest = journal.commit(
                 batch=batch.id,
                 generation=self.rebalancer.loop.generation,
@@ -223,8 +213,7 @@ class BatchRunner:
             # A snapshot trims its task's history, so a copy that is older than the history lacks more than before.
             trimmed = trimmed_since(earlier, journal.history)
             self.rebalancer.state.committed({*before, *batch.changes, *trimmed})
-            self.rebalancer.stats.count_commit(so_far, totals)
-            self.rebalancer.stats.count_skipped(batch.read)
+            self.rebalancer.stats.count_commit(so_far, totals, batch.read)
             self.lag.committed(batch.read)
             self.idle.committed(batch.reports)
         return manifest
@@ -265,20 +254,3 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
 
     types = KeyTypes(definition.built, alike(definition.built, infer(definition.built)))
     return Journal(definition.checkpoint, identity, declare, take_over=False, check_keys=types)
-
-
-def _operations(
-    definition: StreamDefinition, rebalancer: Rebalancer, followers: Followers, lag: InputLag
-) -> Operations:
-    # A reporter of one's own need not have it, and there may be none.
-    show = getattr(rebalancer.reporter, "progress", None)
-    return Operations(
-        definition.checkpoint,
-        rebalancer.journal,
-        rebalancer.events,
-        board=lambda interval: StatusBoard(
-            definition, rebalancer, followers, rebalancer.events, interval=interval, input=lag.topics
-        ),
-        requests=Requests(definition.checkpoint, rebalancer),
-        work=None if show is None else StreamWork(rebalancer, followers, show),
-    )

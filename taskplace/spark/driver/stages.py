@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,9 @@ from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.compile import programs
 from taskplace.spark.compile.partition_columns import out_of_range
 from taskplace.spark.driver import bins, read_topics
-from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.batch import Batch, Listeners
 from taskplace.spark.driver.bins import Bin, Estimates, TaskCosts
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.instances import instance_name
@@ -153,10 +153,11 @@ def run(cluster: Cluster, stage: Stage, rebalancer: Rebalancer, on_lost: OnLost)
         missing = stage.missing(reports)
         if not missing:
             return reports
-        cut = stage.cut(missing, rebalancer.owners())
+        with rebalancer.lock:
+            owners, behind = rebalancer.state.owners(), rebalancer.state.behind()
         stage = stage.with_setting(round=round_, generation=rebalancer.loop.generation)
         try:
-            reports |= _run_bins(cluster, stage, cut, rebalancer.behind())
+            reports |= _run_bins(cluster, stage, stage.cut(missing, owners), behind)
             return stage.complete(reports)
         except JobLostError as loss:
             reports |= stage.finished(missing)
@@ -238,49 +239,44 @@ class StageRunner:
     def _stage(self, batch: Batch, subtopology: int) -> Stage:
         """Prepare the input and the setting of a subtopology, and find its idle tasks."""
         program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
-        arrow = self._external_rows(batch, program)
+        with self.rebalancer.lock:
+            hosts, behind = self.rebalancer.state.hosts(), self.rebalancer.state.behind()
+        arrow = self._external_rows(batch, program, [hosts.get(task, ()) for task in tasks])
         setting = self._setting(batch, program, arrow)
-        sizes = _sizes(batch, program, len(tasks), arrow)
+        boundaries = {
+            topic: [r.boundaries[topic] for _, r in sorted(batch.reports.items()) if topic in r.boundaries]
+            for topic in program.internal
+        }
+        sizes = list(arrow.sizes) if arrow is not None else [0] * len(tasks)
+        for boundary in chain.from_iterable(boundaries.values()):
+            for partition, piece in boundary.slices.items():
+                sizes[partition] += piece.length
         return Stage(
             program=program,
             setting=setting,
-            boundaries={
-                topic: [
-                    report.boundaries[topic]
-                    for _, report in sorted(batch.reports.items())
-                    if topic in report.boundaries
-                ]
-                for topic in program.internal
-            },
+            boundaries=boundaries,
             arrow=arrow,
             tasks=tasks,
-            idle=self.idle.tasks(
-                program,
-                tasks,
-                rows=lambda partition: sizes[partition] > 0,
-                watermarks=setting.watermarks,
-                behind=self.rebalancer.behind(),
-            ),
+            idle=self.idle.tasks(program, tasks, sizes, setting.watermarks, behind),
             expected=self.costs.estimates(tasks, sizes, self._planned_records(batch, program)),
             histories=self.rebalancer.journal.history,
             held=partial(batch.watermarks.held_before, program),
         )
 
-    def _external_rows(self, batch: Batch, program: Program) -> ArrowInput | None:
+    def _external_rows(
+        self, batch: Batch, program: Program, hosts: Sequence[Sequence[str]]
+    ) -> ArrowInput | None:
         """Shuffle the rows of external topics; None for a subtopology that reads only internal topics.
+
+        `hosts`: by partition, the instances that have its task.
 
         Errors: `InputError` for a partition column whose number is no partition.
         """
         if not program.external:
             return None
         rows = programs.stage_input(batch.input, program)
-        with self.rebalancer.lock:
-            hosts = self.rebalancer.state.hosts()
-        order = bins.shuffle_order(
-            [hosts.get(task, ()) for task in self.definition.tasks[program.subtopology]]
-        )
         try:
-            return self.rebalancer.bridge.arrow_input(rows, order, PARTITION)
+            return self.rebalancer.bridge.arrow_input(rows, bins.shuffle_order(hosts), PARTITION)
         except Exception as error:
             if (own := out_of_range(error, self.definition.built)) is not None:
                 raise own from error
@@ -298,13 +294,13 @@ class StageRunner:
         return records
 
     def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
-        identity = self.rebalancer.journal.identity
-        keys = identity.get("keys") or {}
+        journal = self.rebalancer.journal
+        keys = journal.identity.get("keys") or {}
         return Setting(
             checkpoint=str(self.definition.checkpoint),
             state_root=str(self.definition.state_root),
             spark_app=self.rebalancer.bridge.app_id,
-            epoch=self.rebalancer.journal.epoch,
+            epoch=journal.epoch,
             batch=batch.id,
             generation=self.rebalancer.loop.generation,
             schema=arrow.schema if arrow else None,
@@ -313,7 +309,7 @@ class StageRunner:
             watermarks=batch.watermarks.topics(program),
             late=batch.watermarks.late(program),
             keys={topic: tuple(keys[topic]) for topic in program.internal if topic in keys},
-            sinks=self.schemas.of(program.sinks, identity),
+            sinks=self.schemas.of(program.sinks, journal.identity),
         )
 
     def _move_copies(self, reports: Iterable[Report]) -> None:
@@ -325,20 +321,9 @@ class StageRunner:
                         "task %s goes on without the entries of its stores that are not logged: its copy on %s was "
                         "made of the checkpoint", report.task, report.instance,
                     )  # fmt: skip
-                end = (
-                    report.change.position
-                    if report.change
-                    else self.rebalancer.journal.history.get(report.task, History()).end
-                )
+                history = self.rebalancer.journal.history.get(report.task, History())
+                end = report.change.position if report.change else history.end
                 self.rebalancer.state.moved(report.instance, report.task, end)
-
-
-def _sizes(batch: Batch, program: Program, partitions: int, arrow: ArrowInput | None) -> list[int]:
-    """Return the bytes of input of each partition."""
-    sizes = list(arrow.sizes) if arrow is not None else [0] * partitions
-    for partition, size in bytes_by_partition(batch.reports.values(), program.internal).items():
-        sizes[partition] += size
-    return sizes
 
 
 class IdleTasks:
@@ -365,13 +350,13 @@ class IdleTasks:
         self,
         program: Program,
         tasks: Sequence[TaskId],
-        rows: Callable[[int], bool],
+        sizes: Sequence[int],
         watermarks: Mapping[str, int | None],
         behind: Collection[TaskId],
     ) -> frozenset[TaskId]:
         """Return the idle tasks among a subtopology's `tasks`, which are in order of partition.
 
-        `rows` returns whether a partition has rows. `watermarks` are those of the topics that the subtopology reads.
+        `sizes`: by partition, the bytes of its rows. `watermarks` are those of the topics that the subtopology reads.
         `behind` are tasks whose active copy may be behind the end of the changelog.
         """
         moved = program.forgets and (
@@ -383,7 +368,7 @@ class IdleTasks:
         idle = [
             task
             for partition, task in enumerate(tasks)
-            if not rows(partition) and task not in self._expiring and task not in behind
+            if not sizes[partition] and task not in self._expiring and task not in behind
         ]
         if program.repartitions and len(idle) == len(tasks):
             idle = idle[1:]
@@ -399,14 +384,3 @@ class IdleTasks:
         self._applied.update(self._pending)
         self._expiring = frozenset(task for task, report in reports.items() if report.expiring)
         self._pending = {}
-
-
-def bytes_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
-    """Return the bytes that the internal `topics` bring to each partition, without partitions that get no rows."""
-    sizes: dict[int, int] = {}
-    for report in reports:
-        for topic in topics:
-            boundary = report.boundaries.get(topic)
-            for partition, piece in boundary.slices.items() if boundary is not None else ():
-                sizes[partition] = sizes.get(partition, 0) + piece.length
-    return sizes

@@ -79,14 +79,14 @@ class Stats:
         self.longest_rebalance = max(self.longest_rebalance, event.seconds)
         self.last_rebalance = time.monotonic()
 
-    def count_commit(self, before: Totals, totals: Totals) -> None:
-        """Count the commit of a batch, with the totals of the manifest before and of its own."""
+    def count_commit(self, before: Totals, totals: Totals, read: Mapping[str, TopicRead]) -> None:
+        """Count the commit of a batch, with the totals of the manifest before and of its own.
+
+        `read`: by source, what was read; offsets that it has skipped are counted
+        """
         self.late += totals.late - before.late
         self.totals = totals
         self.last_commit = time.monotonic()
-
-    def count_skipped(self, read: Mapping[str, TopicRead]) -> None:
-        """Count the offsets that a batch has skipped. `read`: by source, what was read."""
         for topic, one in read.items():
             if one.skipped:
                 self.skipped[topic] = self.skipped.get(topic, 0) + sum(one.skipped.values())

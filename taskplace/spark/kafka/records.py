@@ -34,11 +34,12 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.kafka.brokers import Topic
+from taskplace.spark.kafka.collected_rows import CollectedRows
 from taskplace.spark.kafka.decoding import Decoder
 from taskplace.spark.kafka.offsets import MissingTopic, TopicOffsets, deleted
 from taskplace.spark.kafka.options import ClientOptions
 from taskplace.spark.kafka.reading import GO_ON, OWN, read_range, removed, times_at
-from taskplace.spark.worker.topic_reader import CollectedRows, ReadSetting
+from taskplace.spark.worker.topic_reader import ReadSetting
 from taskplace.validation import integer, named, one_of
 
 #: The offsets of each partition that a batch has at most, if nothing else is said.
@@ -69,7 +70,7 @@ class KafkaRecords:
       `starting` with the state as it is; "stop": an error
     - `most_records`: how many offsets of each partition a batch has at most; None: all that there are. Spark repeats a
       batch unchanged, so this has a default. Rows for which a task has no memory go to a file
-      (`taskplace.spark.worker.topic_reader`)
+      (`taskplace.spark.kafka.collected_rows`)
     - `patience`: how long a read waits for brokers that do not answer
 
     Errors: `InputError` for a wrong argument.

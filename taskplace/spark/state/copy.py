@@ -117,7 +117,7 @@ class Copy:
         """
         txn = Transaction(self._env)
         if not txn.usable(self.stores):
-            # From another boot, or incomplete: the next attempt or visit makes it again.
+            # From another boot, or incomplete: the next attempt or follow job makes it again.
             txn.abort()
             nothing: list[tuple[str, list[tuple[bytes, bytes]]]] = []
             return EMPTY, (piece for piece in nothing)
@@ -176,11 +176,7 @@ class Copy:
                 return done
 
     def _catching_up(
-        self,
-        history: History,
-        root: Path,
-        done: Recovery,
-        whole: Callable[[], History] | None = None,
+        self, history: History, root: Path, done: Recovery, whole: Callable[[], History] | None = None
     ) -> CatchingUp:
         if self._files is None or self._files.root != root:
             self._end()

@@ -6,7 +6,7 @@ LMDB's table of readers, and LMDB cannot reuse the pages that it read. Opening t
 
 The metadata of a copy is one record, written with every transaction that changes the copy.
 
-A worker keeps environments open between its attempts and visits (`WARM`), because opening one costs as much as its
+A worker keeps environments open between its attempts and follow jobs (`WARM`), because opening one costs as much as its
 work. One is used again only while its path still leads to its data file and to its lock file: a copy that was discarded
 and made again has other files, and processes with different lock files do not see each other. An environment is closed
 after any error, when its copy is removed, and when others were used more recently. After a minute without tasks, Spark
@@ -195,15 +195,12 @@ def _id(status: os.stat_result) -> FileId:
     return status.st_dev, status.st_ino
 
 
-def file_ids(path: Path) -> tuple[FileId | None, FileId | None]:
-    """Return the data file and the lock file that are in a copy's directory now; None for a missing one."""
-    found: list[FileId | None] = []
-    for name in (DATA, LOCK):
-        try:
-            found.append(_id((path / name).stat()))
-        except OSError:
-            found.append(None)
-    return found[0], found[1]
+def _id_at(path: Path) -> FileId | None:
+    """Return the file that is at a path now; None for a missing one."""
+    try:
+        return _id(path.stat())
+    except OSError:
+        return None
 
 
 def check_length(env: lmdb.Environment, file: Path) -> None:
@@ -308,7 +305,7 @@ class Warm:
         """
         if not self._kept:
             return None
-        data, lock = file_ids(path)
+        data, lock = _id_at(path / DATA), _id_at(path / LOCK)
         if path in self._kept:
             kept = self._removed(path)
             if (kept.file_id, kept.lock_id) == (data, lock):

@@ -259,8 +259,7 @@ class View:
             raise CheckpointError(f"{self._copy}: no usable copy")
         points = {change.attempt for change in history.changes}
         points |= {snapshot.attempt for snapshot in history.snapshots}
-        if history.changes:
-            points.add(history.changes[0].base)
+        points |= {change.base for change in history.changes[:1]}
         if meta.at.attempt in points:
             return meta.at, {}
         if meta.undo is None or meta.undo.attempt not in points:

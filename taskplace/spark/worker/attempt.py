@@ -24,15 +24,7 @@ from taskplace.spark import faults
 from taskplace.spark.checkpoint.files import Changes, encode_changes
 from taskplace.spark.checkpoint.manifests import history_before
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import (
-    EMPTY,
-    AttemptDescriptor,
-    Boundary,
-    Change,
-    Fence,
-    Recovery,
-    Report,
-)
+from taskplace.spark.messages import EMPTY, AttemptDescriptor, Boundary, Change, Fence, Recovery, Report
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas

@@ -92,16 +92,11 @@ def segment(checkpoint: Path, batch: int, epoch: int) -> SectionFile:
 
 
 class BinFiles:
-    """The shared files of one bin. They are made when the first attempt writes to them."""
+    """The shared files of one bin, in `checkpoint`. They are made when the first attempt writes to them."""
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+        self._setting, self.checkpoint = setting, Path(setting.checkpoint)
         self._boundaries: dict[str, SectionFile] = {}
-
-    @property
-    def checkpoint(self) -> Path:
-        """The directory of the checkpoint."""
-        return Path(self._setting.checkpoint)
 
     @cached_property
     def segment(self) -> SectionFile:

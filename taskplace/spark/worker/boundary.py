@@ -82,7 +82,9 @@ def write(
     schema = rows.schema.serialize().to_pybytes()
     if not rows.num_rows:
         return Boundary("", schema, {}, task=task)
-    numbers = _by_key(rows, key, partitions, where) if key else _spread(rows, partitions, seed)
+    if key:
+        columns, paths = [_hashable(rows[name]) for name in key], [f"{where}, key {name!r}" for name in key]
+    numbers = partition_of(columns, partitions, paths) if key else _spread(rows, partitions, seed)
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
@@ -120,17 +122,6 @@ def _encoded(rows: pa.Table, edges: Sequence[int], schema: int) -> tuple[pa.Buff
     return data, {
         p: Slice(at, size, count, crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
-
-
-def _by_key(rows: pa.Table, key: Sequence[str], partitions: int, where: str) -> npt.NDArray[np.int32]:
-    """Return the partition of each row. Errors: `InputError` with the column whose type cannot be hashed."""
-    for name in key:
-        try:
-            partition_of([_hashable(rows[name].slice(0, 0))], partitions)
-        except InputError as error:
-            path = f"{where}, key {name!r}"
-            raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
-    return partition_of([_hashable(rows[name]) for name in key], partitions)
 
 
 def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -259,7 +250,8 @@ class InternalRows:
                 f"{sorted(self.partitions)}"
             )
         if not self._rows:
-            self._rows = {topic: self._read(topic) for topic in self._topics}
+            root = Path(self._setting.checkpoint)
+            self._rows = {t: _TopicRows(root, t, self._listed(t), self.partitions) for t in self._topics}
         return {topic: rows.of(partition) for topic, rows in self._rows.items()}
 
     @property
@@ -267,14 +259,9 @@ class InternalRows:
         """The bytes of the rows as they were written; 0 before they are read."""
         return sum(rows.nbytes for rows in self._rows.values())
 
-    def _read(self, topic: str) -> _TopicRows:
-        return _TopicRows(Path(self._setting.checkpoint), topic, self._listed(topic), self.partitions)
-
     def _listed(self, topic: str) -> TopicListing:
-        listing = self._setting.inputs
-        listed = (
-            read_listing(Path(self._setting.checkpoint), listing).get(topic) if listing is not None else None
-        )
+        root, listing = Path(self._setting.checkpoint), self._setting.inputs
+        listed = read_listing(root, listing).get(topic) if listing is not None else None
         if listed is None or not listed.head.writers:
             raise CheckpointError(f"internal topic {topic!r} has no boundary file")
         return listed
@@ -306,7 +293,7 @@ class _TopicRows:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that are held."""
+        """The bytes of the rows as they were written."""
         return sum(stream.size for streams in self._streams.values() for stream in streams)
 
     def _read(self, root: Path, head: ListingHead, mine: npt.NDArray[Any]) -> None:

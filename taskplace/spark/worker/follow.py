@@ -1,7 +1,7 @@
-"""A visit to an executor: its standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
+"""A follow job on an executor: copies follow their changelogs; it makes snapshots, cleans up and reports.
 
-A visit takes one slot of an executor for about its time budget. The driver sends the next visit after the report; while
-a batch runs, it waits first (`Followers.orders`). Only committed files are applied.
+A job takes one slot of an executor for about its time budget. The driver sends the next one after the report; while a
+batch runs, it waits first (`driver/followers.py`). Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks
+from taskplace.spark.worker.guard import guarded, position_of, raising_disk_full, remove_marks, shown_error
 from topology import TaskId
 
 log = logging.getLogger(__name__)
 
-#: By directory of a copy. A worker process makes many visits.
+#: By directory of a copy. A worker process runs many jobs.
 _REPEATED = RepeatedWarnings()
 
 
-def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
-    """Run the visits of one Spark partition."""
+def follow_all(elements: Iterable[bytes]) -> Iterator[bytes]:
+    """Run the follow jobs of one Spark partition."""
     identity.begin()
     for data in elements:
-        yield visit(FollowRequest.decode(bytes(data))).encode()
+        yield follow(FollowRequest.decode(bytes(data))).encode()
 
 
-def visit(request: FollowRequest) -> FollowReport:
-    """Carry out `request`, or nothing if Spark ran the visit on another executor than the ordered one."""
+def follow(request: FollowRequest) -> FollowReport:
+    """Carry out `request`, or nothing if Spark ran the job on another executor than the requested one."""
     budget = Budget(request.budget)
     executor_id, executor = identity.executor()
     instance = f"executor-{executor_id}"
@@ -71,22 +71,22 @@ def visit(request: FollowRequest) -> FollowReport:
     state_root = Path(request.state_root)
     with raising_disk_full(state_root):
         home = identity.home(state_root, request.spark_app)
-    here = Visit(request, budget, executor, home, done)
-    here.follow_all()
+    work = FollowWork(request, budget, executor, home, done)
+    work.follow_all()
     for task, history in request.snapshot.items():
         if budget.left():
-            here.snapshot(task, history)
+            work.snapshot(task, history)
     for task in request.remove:
-        here.remove(task)
+        work.remove(task)
     if request.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(state_root, request.orphans_after))
-    here.report_copies()
+    work.report_copies()
     done.seconds = budget.spent()
     return done
 
 
 class Budget:
-    """The seconds that a visit may work, from its creation on; None: no limit."""
+    """The seconds that a job may work, from its creation on; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -94,11 +94,11 @@ class Budget:
         self._deadline: float | None = None
 
     def spent(self) -> float:
-        """Return the seconds since the visit began."""
+        """Return the seconds since the job began."""
         return time.monotonic() - self._start
 
     def left(self) -> bool:
-        """Return whether the visit may take one more step."""
+        """Return whether the job may take one more step."""
         if self._seconds is None:
             return True
         now = time.monotonic()
@@ -109,8 +109,8 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Visit:
-    """The work of one visit on the copies in `home`. `done` counts it."""
+class FollowWork:
+    """The work of one follow job on the copies in `home`. `done` counts it."""
 
     request: FollowRequest
     budget: Budget
@@ -153,13 +153,10 @@ class Visit:
     def _follow(self, task: TaskId, history: History) -> None:
         done = self.done
         try:
-            with (
-                raising_disk_full(self._root, Path(self.request.state_root)),
-                self._opened(task) as copy,
-            ):
+            with raising_disk_full(self._root, Path(self.request.state_root)), self._opened(task) as copy:
                 recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
         except Exception as error:
-            done.errors[task] = _told(task, self.home / str(task), error)
+            done.errors[task] = _described(task, self.home / str(task), error)
             return
         faults.point("follow.applied")
         if recovery is not None:
@@ -180,10 +177,10 @@ class Visit:
             if written is not None:
                 self.done.snapshots[task] = self._place_snapshot(task, *written)
         except DAMAGED as error:
-            self.done.errors[task] = f"{_told(task, path, error)}; the copy is discarded"
+            self.done.errors[task] = f"{_described(task, path, error)}; the copy is discarded"
             self.remove(task)
         except Exception as error:
-            self.done.errors[task] = _told(task, path, error)
+            self.done.errors[task] = _described(task, path, error)
 
     def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
         """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
@@ -226,18 +223,17 @@ class Visit:
         self.done.removed.append(task)
 
 
-def _told(task: TaskId, copy: Path, error: Exception) -> str:
-    """Return an error for the driver, as "type: message". Damage that LMDB finds is that of an entry, too.
+def _described(task: TaskId, copy: Path, error: Exception) -> str:
+    """Return an error for the driver and for operators. Damage that LMDB finds is that of an entry, too.
 
-    The driver shows the messages of taskplace alone: those of others may have values of rows. So this executor logs
-    where such an error was raised, without its message.
+    The messages of others than taskplace may have values of rows: this executor logs where such an error was raised.
     """
     if isinstance(error, DAMAGED):
-        return f"{DamagedEntry.__name__}: {error}"
+        return shown_error(DamagedEntry(str(error)))
     if not isinstance(error, TaskplaceError):
         where = "".join(traceback.format_tb(error.__traceback__))
         kind = type(error).__name__
         times = _REPEATED.again(copy, kind=(kind, where))
         if times is not None:
             log.warning("the copy of task %s cannot follow: %s%s, raised by\n%s", task, kind, times, where)
-    return f"{type(error).__name__}: {error}"
+    return shown_error(error)

@@ -1,4 +1,4 @@
-"""Discards copies that kill the processes that open them, and reports full disks.
+"""Discards copies that kill the processes that open them; reports full disks; says what is shown of errors.
 
 LMDB maps its file into memory. In a damaged file it may follow a page number outside the file, and the process is
 killed without an exception. Spark would send the next attempt to the same copy, until the task fails for good. So a
@@ -23,6 +23,7 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.redaction import scrubbed
 from taskplace.spark.checkpoint.files import open_file
 from taskplace.spark.messages import Meta, Opened, Owner
 from taskplace.spark.state import environment
@@ -31,6 +32,8 @@ from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)
 
+#: The most letters of an error that operators see.
+ERROR_LETTERS = 500
 #: Spark gives a task four attempts; the third finds the copy discarded.
 DEATHS = 2
 NEARLY_FULL = 64 << 20  # bytes
@@ -53,6 +56,18 @@ class DiskFull(TaskplaceError):
 
     Nothing is lost: the batch is not committed.
     """
+
+
+def shown_error(error: BaseException) -> str:
+    """Return an error's type. Only the messages of taskplace are shown: those of others may have values of rows.
+
+    >>> shown_error(TaskplaceError("manifest 7 is missing")), shown_error(ValueError("bad row k7"))
+    ('TaskplaceError: manifest 7 is missing', 'ValueError')
+    """
+    name = type(error).__name__
+    if not isinstance(error, TaskplaceError):
+        return name
+    return f"{name}: {' '.join(scrubbed(str(error)).split())[:ERROR_LETTERS]}"
 
 
 def position_of(copy: Path, executor: Owner) -> Meta | None:

@@ -71,34 +71,38 @@ ANY = -1
 _ALIASES = {"murmur2_random": "murmur2", "fnv1a_random": "fnv1a"}
 
 
-def partition_of(columns: Sequence[pa.Array | pa.ChunkedArray], partitions: int) -> npt.NDArray[np.int32]:
-    """Return the partition (0 .. partitions-1) of each row. O(bytes).
+def partition_of(
+    columns: Sequence[pa.Array | pa.ChunkedArray], partitions: int, paths: Sequence[str] = ()
+) -> npt.NDArray[np.int32]:
+    """Return the partition (0 .. partitions-1) of each row. O(bytes). `paths`: by column, for errors.
 
     >>> partition_of([pa.array(["N14228", "N24211", None])], 12).tolist()
     [0, 8, 6]
     """
-    return np.mod(spark_hash(columns), np.int32(partitions)).astype(np.int32)
+    return np.mod(spark_hash(columns, paths), np.int32(partitions)).astype(np.int32)
 
 
-def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.int32]:
+def spark_hash(
+    columns: Sequence[pa.Array | pa.ChunkedArray], paths: Sequence[str] = ()
+) -> npt.NDArray[np.int32]:
     """Return Spark's `hash(...)` of the rows that `columns` form. O(bytes).
+
+    Errors: `InputError` for a type that is not hashed, with the column's path.
 
     >>> spark_hash([pa.array([1], pa.int32())]).tolist(), spark_hash([pa.array(["a"])]).tolist()
     ([-559580957], [1485273170])
     """
     hashes = np.full(len(columns[0]), SEED, np.uint32)
     with np.errstate(over="ignore"):
-        for column in columns:
+        for column, path in zip(columns, paths or ["key"] * len(columns), strict=True):
             if not (plain := _hashed_type(column.type)).equals(column.type):
                 chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
                 column = converted(chunks, plain)
             array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            hashed = _hash_column(array, hashes)
-            hashes = (
-                np.where(array.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
-                if array.null_count
-                else hashed
-            )
+            hashed = _hash_column(array, hashes, path)
+            if array.null_count:
+                hashed = np.where(array.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
+            hashes = hashed
     return hashes.view(np.int32)
 
 
@@ -120,7 +124,7 @@ def _hashed_type(kind: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_int8(kind) or pa.types.is_int16(kind) else kind
 
 
-def _hash_column(array: pa.Array, seed: Words) -> Words:
+def _hash_column(array: pa.Array, seed: Words, path: str) -> Words:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_bytes(array.fill_null("" if pa.types.is_string(kind) else b""), seed)
@@ -134,7 +138,7 @@ def _hash_column(array: pa.Array, seed: Words) -> Words:
     if pa.types.is_float64(kind):
         return _hash_long(canonical_floats(array).view(np.int64), seed)
     raise InputError(
-        "key",
+        path,
         found=str(kind),
         expected="a key of type boolean, integer, float, date, timestamp[us], string or binary",
         hint="cast the column to one of them before it is the key",
@@ -248,11 +252,6 @@ def partitions_of(
     return np.array(found, np.int64)
 
 
-def _murmur2(key: bytes) -> int:
-    """Return Kafka's murmur2, without its sign bit, as its producers use it."""
-    return murmur2(key) & 0x7FFFFFFF
-
-
 def _fnv1a(key: bytes) -> int:
     """Return the 32-bit FNV-1a, as the absolute value of a signed number."""
     hashed = 0x811C9DC5
@@ -262,7 +261,7 @@ def _fnv1a(key: bytes) -> int:
 
 
 _HASHES: Mapping[str, Callable[[bytes], int]] = {
-    "murmur2": _murmur2,
+    "murmur2": lambda key: murmur2(key) & 0x7FFFFFFF,  # without its sign bit, as Kafka's producers use it
     "consistent": zlib.crc32,
     "consistent_random": zlib.crc32,
     "fnv1a": _fnv1a,

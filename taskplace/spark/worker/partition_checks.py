@@ -8,7 +8,7 @@ keeps that column, whatever nodes are in between. A column without a type (panda
 checked: nulls of any type go to one partition. The driver compares the types of different topics
 (`taskplace.spark.compile.keys.KeyTypes`).
 
-**Keys** (`Ownership`). If a node without a declaration lies between the topic and a store, the columns may have got
+**Keys** (`Owned`). If a node without a declaration lies between the topic and a store, the columns may have got
 other values on the way. So the task hashes the key columns of each key that is read or written, as the shuffle did: in
 the type of the topic, after the cast to the store's type. Each hash has to fall on the task's own partition. The check
 comes before the access, and costs nothing where all nodes declare what they pass on.
@@ -119,70 +119,60 @@ class Owned:
     partitions: int
     changed_by: str
 
+    def check(
+        self, rows: pa.Table | pa.RecordBatch, *, hashed: Mapping[str, Sequence[str]], partition: int
+    ) -> None:
+        """Raise `InputError` unless all rows have keys of this partition. O(bytes of the key columns).
 
-class Ownership:
-    """Checks keys of one store of one node, in one task. Calling it with a table of keys raises for a foreign key.
-
-    `hashed`: by topic, the types as which its key columns are hashed (`hashed_as`), as far as they are known.
-    """
-
-    def __init__(self, owned: Owned, hashed: Mapping[str, Sequence[str]], partition: int) -> None:
-        self._owned, self._partition = owned, partition
-        known = [hashed[topic] for topic in owned.topics if topic in hashed]
-        schema = pa.schema(list(owned.columns))
-        self._codec = codec_of(schema, f"stores.{owned.store}.key")
-        # Only nulls have come so far for a column without a type: any one type will do for all tasks.
-        self._types = [
-            next((kinds[place] for kinds in known if kinds[place] != UNTYPED), hashed_as(field.type))
-            for place, field in enumerate(schema)
-        ]
-
-    def __call__(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Raise `InputError` unless all rows have keys of this partition. O(bytes of the key columns)."""
+        `hashed`: by topic, the types as which its key columns are hashed (`hashed_as`), as far as they are known.
+        """
         if not rows.num_rows:
             return
-        kept = self._codec.canonical(rows)
+        known = [hashed[topic] for topic in self.topics if topic in hashed]
+        kept = codec_of(pa.schema(list(self.columns)), f"stores.{self.store}.key").canonical(rows)
         columns = []
-        for (name, kind), wanted in zip(self._owned.columns, self._types, strict=True):
-            hashed = HASHED_TYPES.get(wanted.removeprefix("large_"))
-            if hashed is None:
+        for place, (name, kind) in enumerate(self.columns):
+            # Only nulls have come so far for a column without a type: any one type will do for all tasks.
+            wanted = next((kinds[place] for kinds in known if kinds[place] != UNTYPED), hashed_as(kind))
+            split_as = HASHED_TYPES.get(wanted.removeprefix("large_"))
+            if split_as is None:
                 raise self._refused(
                     name,
                     f"a topic's key of type {wanted}, which a task cannot hash, so it cannot check the values",
-                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `routes` in "
+                    f"declare that {self.changed_by!r} passes the column on (`passes_keys_on`, or `routes` in "
                     "its `infer`), or cast the column in the source",
                 )
             try:
-                columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
+                columns.append(kept[name] if kind == split_as else _back(kept[name], split_as))
             except (pa.ArrowException, OverflowError):
                 found = f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split"
                 raise self._refused(name, found) from None
-        other = np.flatnonzero(partition_of(columns, self._owned.partitions) != self._partition)
+        other = np.flatnonzero(partition_of(columns, self.partitions) != partition)
         if len(other):
             types = ", ".join(str(rows[name].type) for name in kept.schema.names)
             raise self._refused(
                 self._names,
                 f"{len(other)} of {rows.num_rows} keys ({types}) "
-                f"that belong to other tasks than {self._partition} of {self._owned.partitions}",
+                f"that belong to other tasks than {partition} of {self.partitions}",
             )
 
     @property
     def _names(self) -> str:
-        return ", ".join(name for name, _ in self._owned.columns)
+        return ", ".join(name for name, _ in self.columns)
 
     def _refused(self, column: str, found: str, hint: str = "") -> InputError:
-        owned, remedy = self._owned, f"repartition the rows by ({self._names}) before the node"
-        if owned.changed_by == owned.node:
+        remedy = f"repartition the rows by ({self._names}) before the node"
+        if self.changed_by == self.node:
             remedy += "; or say in `infer` what its entries belong to"
         else:
             remedy = (
-                f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+                f"{self.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
                 f"{remedy}"
             )
         return InputError(
-            f"node {owned.node!r}, column {column!r}",
+            f"node {self.node!r}, column {column!r}",
             found=found,
-            expected=f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned",
+            expected=f"the values by which {' and '.join(map(repr, self.topics))} is partitioned",
             hint=hint or remedy,
         )
 

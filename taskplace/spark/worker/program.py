@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -24,7 +25,7 @@ from taskplace.spark.state.expiry import as_datetime, check_time, micros
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.types import column_of
 from taskplace.spark.worker.hashing import hashed_as
-from taskplace.spark.worker.partition_checks import Owned, Ownership, PartitionedTopic, Split, check_splits
+from taskplace.spark.worker.partition_checks import Owned, PartitionedTopic, Split, check_splits
 from taskplace.spark.worker.topic_reader import TopicReader
 from topology.node import Kind
 from topology.tasks import TaskId
@@ -257,7 +258,9 @@ class Program:
         clock = _Clock(watermarks)
         hashed = self._hashed(inputs, bound)
         checks = {
-            (o.node, o.store): Ownership(o, hashed, task.partition) for o in self.owned if o.partitions > 1
+            (owned.node, owned.store): partial(owned.check, hashed=hashed, partition=task.partition)
+            for owned in self.owned
+            if owned.partitions > 1
         }
         last_user = {name: operator.name for operator in self.operators for name in operator.stores}
         for operator in self.operators:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from taskplace.record.events import TOTALS, BatchDone, LateRows, Totals
 from taskplace.record.words import summary_rows
+from taskplace.spark.driver.batch import Listeners
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, Count, count
 from taskplace.spark.sinks import ParquetSink
@@ -86,14 +91,7 @@ def test_the_reporter_is_told_of_a_batch_when_it_is_published(world):
     world.batch(placed, 0, **{"in": words("a", "b", "a")})
     [told] = listener.batches
     assert (told.batch_id, told.total, told.rows, told.generation) == (0, 7, 3, placed.loop.generation)
-    assert list(told.phases) == [
-        "rebalance",
-        "subtopology 0",
-        "subtopology 1",
-        "commit",
-        "publish",
-        "prune",
-    ]
+    assert list(told.phases) == ["rebalance", "subtopology 0", "subtopology 1", "commit", "publish", "prune"]
     assert told.placement == placed.placement()
     world.batch(placed, 0, **{"in": words("a", "b", "a")})  # again: nothing new has happened
     assert listener.batches == [told]
@@ -241,3 +239,30 @@ def test_a_checkpoint_of_an_older_version_is_counted_from_now_on(world):
     assert Totals.of(old) == Totals(since=1, rows=0, late=0)
     assert Totals.of(last) == Totals(since=0, rows=1, late=0)
     assert Totals.of(None) == Totals()
+
+
+# -- the warning of late rows: how many, why, and what to set
+
+
+@pytest.mark.parametrize(
+    "readers, remedy",
+    [
+        (("a", "b"), "raise it, or a window's `grace`"),
+        (("a",), "What Spark has not read yet of 'b' is not known here"),
+    ],
+)
+def test_a_warning_says_how_many_rows_why_and_what_to_set(caplog, readers, remedy):
+    definition: Any = SimpleNamespace(
+        checkpoint="/c", event_times=dict.fromkeys("ab"), readers=dict.fromkeys(readers)
+    )
+    listeners = Listeners(definition, None)
+    with caplog.at_level(logging.WARNING):
+        for batch, late in enumerate((0, 1200, 5, 7)):
+            reports = {0: SimpleNamespace(late=late), 1: SimpleNamespace(late=0)}
+            done: Any = SimpleNamespace(id=batch, reports=reports)
+            listeners.warn_of_late_rows(done, Totals(0, 9000, 1200))
+    (text,) = caplog.messages  # damped: a line at once, the next after a while
+    assert text.startswith(
+        "/c: batch 1 dropped 1,200 late rows, which the watermark had passed; 1,200 since the"
+    )
+    assert remedy in text and "sources.a.delay, sources.b.delay" in text

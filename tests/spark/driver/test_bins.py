@@ -229,43 +229,23 @@ def worth(seconds: float) -> float:
     return pytest.approx(seconds / SECONDS_WORTH_A_BIN * WORTH_A_BIN, abs=2)
 
 
-def test_before_the_first_attempt_the_input_counts():
-    assert [Stream().work(size) for size in (0, 7, 5 * WORTH_A_BIN)] == [0, 7, 5 * WORTH_A_BIN]
-
-
-def test_a_costly_task_counts_by_its_seconds_and_a_cheap_one_by_its_input():
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([], {0: 0, 7: 7, 5 * WORTH_A_BIN: 5 * WORTH_A_BIN}),  # the input counts
+        ([(1000, 2.0)], {1000: worth(2.0), 100 * WORTH_A_BIN: 100 * WORTH_A_BIN}),
+        ([(1000, 2.0), (1000, 0.0)], {1000: 1000}),
+        ([(10_000, 2.0)], {1000: worth(0.2), 20_000: worth(2.0)}),  # more input is not guessed
+        ([(1000, 2.0), (0, 0.001)] * 3, {1000: worth(2.0), 0: worth(0.001)}),  # batches without rows apart
+        ([(1000, 2.0), (1000, 0.1)], {1000: worth(0.1)}),  # the slow first attempt is forgotten
+        ([(1000, 2.0), (1000, 0.1), (1000, 0.3)], {1000: worth(0.2)}),  # a slower one counts by half
+    ],
+)
+def test_a_task_counts_by_its_input_and_by_the_seconds_of_its_last_attempts(runs, expected):
     stream = Stream()
-    stream.run(1000, 2.0)
-    assert stream.work(1000) == worth(2.0)
-    assert stream.work(100 * WORTH_A_BIN) == 100 * WORTH_A_BIN
-    stream.run(1000, 0.0)
-    assert stream.work(1000) == 1000
-
-
-def test_less_input_takes_less_time_in_proportion_and_more_input_is_not_guessed():
-    stream = Stream()
-    stream.run(10_000, 2.0)
-    assert stream.work(1000) == worth(0.2)
-    assert stream.work(20_000) == worth(2.0)
-
-
-def test_batches_without_rows_are_a_matter_of_their_own():
-    """Between two batches with rows, Spark often runs one without."""
-    stream = Stream()
-    for _ in range(3):
-        stream.run(1000, 2.0)
-        stream.run(0, 0.001)
-    assert stream.work(1000) == worth(2.0)
-    assert stream.work(0) == worth(0.001)
-
-
-def test_a_slow_first_attempt_is_forgotten_and_a_slower_one_counts_by_half():
-    stream = Stream()
-    stream.run(1000, 2.0)
-    stream.run(1000, 0.1)
-    assert stream.work(1000) == worth(0.1)
-    stream.run(1000, 0.3)
-    assert stream.work(1000) == worth(0.2)
+    for size, seconds in runs:
+        stream.run(size, seconds)
+    assert {size: stream.work(size) for size in expected} == expected
 
 
 @given(st.integers(1, 10), st.booleans())

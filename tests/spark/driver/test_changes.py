@@ -114,15 +114,11 @@ def test_a_state_by_a_column_that_changes_is_refused():
         source().process(Count("c", by=KEY), name="c").repartition(key="count", name="again", partitions=2)
     )
     by_count = {"count": "int64"}
-    with pytest.raises(
-        InputError, match=r"Aggregate\('x'\)\.by\.count: .*a key column 'count' that may change"
-    ):
+    with pytest.raises(InputError, match=r"Aggregate\('x'\)\.by\.count: .*a key column 'count' that may"):
         judge(counted.process(Aggregate("x", by=by_count, top=max_("k", "string"))))
     latest = source().process(Aggregate("a", by=KEY, seen=max_("at", "timestamp")), name="a")
     windowed = Aggregate("x", by=KEY, window=Tumbling("seen", "1 hour"), top=max_("seen", "timestamp"))
-    with pytest.raises(
-        InputError, match=r"Aggregate\('x'\)\.window\.column: .*a time 'seen' that may change"
-    ):
+    with pytest.raises(InputError, match=r"Aggregate\('x'\)\.window\.column: .*a time 'seen' that may"):
         judge(latest.process(windowed))
     table = source("stream").topology.source("other", key="k", partitions=2, event_time="at")
     changing = table.process(Aggregate("y", by=KEY, count=count(), at=last("at", "timestamp")), name="y")
@@ -171,9 +167,7 @@ def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
         "input": {"in": {"format": "parquet", "path": "in", "schema": "k string"}},
         "output": {"out": {"path": str(tmp_path)}},
     }
-    with pytest.raises(
-        ConfigError, match=r"^topology\.nodes\.total\.options\.aggregates\.total: found .*rows of 'n'"
-    ):
+    with pytest.raises(ConfigError, match=r"^topology\.nodes\.total\.options\.aggregates\.total: found"):
         YamlApplication(Settings.from_mapping(document))
     totals["over_changes"] = True
     YamlApplication(Settings.from_mapping(document))

@@ -68,7 +68,7 @@ def test_a_batch_has_the_lags_of_its_followers(world, placed, listener):
     told = listener.batches[-1]
     by_instance = {view.id: view.lag for view in told.placement}
     assert {name: sum(told.lags.get(name, {}).values()) for name in by_instance} == by_instance
-    assert sum(by_instance.values()) > 0, "nobody has visited them yet"
+    assert sum(by_instance.values()) > 0, "no job has run there yet"
     assert told.behind == sum(map(len, told.lags.values()))
     world.follow(placed)
     world.batch(placed, 2, **{"in": words("a")})

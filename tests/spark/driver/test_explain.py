@@ -13,7 +13,7 @@ STRICT = {"acceptable.recovery.lag": 0}
 
 
 def owners(placed) -> dict[TaskId, str]:
-    return {task: owner.instance for task, owner in placed.rebalancer.owners().items()}
+    return {task: owner.instance for task, owner in placed.state.owners().items()}
 
 
 def test_a_task_is_explained_by_the_plan_in_force(world):

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import shutil
 import threading
+import time
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
-from taskplace.errors import TaskplaceError
+import taskplace
+from taskplace.errors import InputError, TaskplaceError
+from taskplace.logs import RepeatedWarnings
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.problem import Problem
 from taskplace.spark.checkpoint.files import RecordFile, SectionFile
 from taskplace.spark.cluster import JobLostError
-from taskplace.spark.driver import followers
+from taskplace.spark.driver import followers, rebalancer
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.followers import Followers, FollowJob
 from taskplace.spark.messages import FollowReport, History, segment_file
@@ -24,8 +30,9 @@ from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.worker import bin_context as bin_files
 from taskplace.spark.worker import follow
 from tests.support.ended_jobs import Ended
+from tests.support.follow_jobs import orders, run_job
 from tests.support.held_jobs import HeldJobs
-from tests.support.visits import orders, visit
+from tests.support.placed_harness import wait_until
 from tests.support.word_counts import counts, words
 from topology import TaskId
 
@@ -87,10 +94,10 @@ class Driver:
         """Make orders, and return their requests."""
         return [job.request for job in self.followers.jobs()]
 
-    def visit(self, ran, budget):
+    def run(self, ran, budget):
         """Make the orders, and have them carried out with that budget."""
         (given,) = self.requests()
-        done = visit(ran, replace(given, budget=budget))
+        done = run_job(ran, replace(given, budget=budget))
         assert not done.errors
         served = {task for task, at in done.copies.items() if at != self.member.copies.get(task)}
         self.member.copies = dict(done.copies)
@@ -107,7 +114,7 @@ def test_with_time_for_one_task_a_job_all_that_are_always_behind_are_served_in_t
         while behind:  # every task gets something new before every job
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
             behind -= {t for t in follows if ran.history[t].end != driver.member.copies.get(t)}
-        (served,), _ = driver.visit(ran, budget=-1.0)
+        (served,), _ = driver.run(ran, budget=-1.0)
         turns.append(served)
     for start in range(len(turns) - len(follows) + 1):
         assert sorted(turns[start : start + len(follows)]) == follows
@@ -120,12 +127,12 @@ def test_a_task_that_joins_those_that_wait_has_its_turn_within_as_many_jobs(ran)
     for joins in range(1, 4):
         for _ in range(joins):
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
-            driver.visit(ran, budget=-1.0)
+            driver.run(ran, budget=-1.0)
         follows.append(late)
         served = set()
         for _ in follows:
             ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
-            served |= driver.visit(ran, budget=-1.0)[0]
+            served |= driver.run(ran, budget=-1.0)[0]
         assert late in served
         follows.remove(late)
 
@@ -134,15 +141,15 @@ def test_snapshots_have_their_turn_though_followers_use_all_the_time_up(ran, mon
     """A copy of the active's is due, and the followers beside it never catch up."""
     due, *follows = sorted(ran.history)
     driver = Driver(ran, follows)
-    visit(ran, orders(ran, follow={due: ran.history[due]}))
+    run_job(ran, orders(ran, follow={due: ran.history[due]}))
     monkeypatch.setattr(driver.followers, "_snapshots_due", lambda: {"executor-2": [due]})
     made = 0
     for _ in range(2 * (len(follows) + 1)):
         ran.run_batch([("N1", 1000 + ran.batch)])
-        visit(ran, orders(ran, follow={due: ran.history[due]}))
+        run_job(ran, orders(ran, follow={due: ran.history[due]}))
         (given,) = driver.requests()
         # A follower that is far behind takes all the time there is.
-        done = visit(ran, replace(given, budget=-1.0 if given.follow else 5.0))
+        done = run_job(ran, replace(given, budget=-1.0 if given.follow else 5.0))
         made += bool(done.snapshots)
     assert made == 2
 
@@ -183,7 +190,7 @@ def test_directories_of_dead_executors_are_looked_for_as_long_as_the_stream_runs
 
 
 def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_done(ran):
-    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    made = run_job(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     snapshot = made.snapshots[TaskId(0, 0)]
     assert len(RecordFile((ran.checkpoint / snapshot.file).read_bytes())) == 2
     ran.history[TaskId(0, 0)] = History((), (snapshot,))
@@ -192,7 +199,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 
     def come():
         (given,) = driver.requests()
-        done = visit(ran, replace(given, budget=-1.0))
+        done = run_job(ran, replace(given, budget=-1.0))
         driver.followers.absorb([done])
         return done.restoring
 
@@ -220,7 +227,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 
 def test_reading_a_large_snapshot_is_not_most_of_a_job(ran, monkeypatch):
     """Whoever has read and checked it loads more than the one piece that each job loads at least."""
-    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    made = run_job(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     ran.history[TaskId(0, 0)] = History((), (made.snapshots[TaskId(0, 0)],))
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now.seconds))
@@ -231,7 +238,7 @@ def test_reading_a_large_snapshot_is_not_most_of_a_job(ran, monkeypatch):
         return read(files, part)
 
     monkeypatch.setattr(CheckpointFiles, "read", slowly)
-    done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
+    done = run_job(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
     assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}
 
 
@@ -267,7 +274,7 @@ def a_segment_for_each_bin(monkeypatch):
 def begin(placed) -> list[str]:
     """Begin jobs, and return the ids of the executors."""
     runner = placed._runner
-    return [job.executor.id for job in runner.jobs.begin(runner.followers.jobs)]
+    return [job.executor.id for job in runner.replicator.begin()]
 
 
 def behind(placed) -> set[str]:
@@ -284,7 +291,7 @@ def behind(placed) -> set[str]:
 def test_a_loss_ends_the_job_on_the_lost_executor_and_the_reports_of_the_others_count(
     world, placed, monkeypatch
 ):
-    held, jobs = HeldJobs(world, monkeypatch, "1", "3"), placed._runner.jobs
+    held, jobs = HeldJobs(world, monkeypatch, "1", "3"), placed._runner.replicator
     begin(placed)
     world.lose("1")
     ended = jobs.collect()
@@ -293,7 +300,7 @@ def test_a_loss_ends_the_job_on_the_lost_executor_and_the_reports_of_the_others_
         ("2", False, None),
     ]
     assert held.jobs["1"].cancelled.is_set()
-    assert jobs.running() == {"executor-3"}
+    assert jobs.running.keys() == {"executor-3"}
     held.jobs["3"].go_on()
     jobs.collect()
     assert behind(placed) == {"1"}, "it is a member until the next batch"
@@ -305,7 +312,7 @@ def test_an_executor_that_is_decommissioned_is_looked_for_at_times(world, placed
     HeldJobs(world, monkeypatch, "1")
     begin(placed)
     world.leave("1")
-    jobs = placed._runner.jobs
+    jobs = placed._runner.replicator
     assert any(job.lost for _ in range(10) for job in jobs.collect())
 
 
@@ -316,7 +323,7 @@ def test_a_job_that_fails_with_its_executor_is_no_error(world, placed, monkeypat
 
     monkeypatch.setattr(world, "start", die)
     begin(placed)
-    assert [(job.lost, job.error) for job in placed._runner.jobs.collect()] == [(True, None)] * 3
+    assert [(job.lost, job.error) for job in placed._runner.replicator.collect()] == [(True, None)] * 3
 
 
 def named(placed, file: str) -> bool:
@@ -326,12 +333,12 @@ def named(placed, file: str) -> bool:
 @snapshots_often
 def test_files_that_a_job_reads_stay_until_it_ends(world, placed, monkeypatch):
     held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
-    (job, *_) = runner.jobs.begin(runner.followers.jobs)
+    (job, *_) = runner.replicator.begin()
     history = next(iter(job.request.follow.values()))
     read = world.folder / "checkpoint" / history.changes[0].file
     batch = 1
     while named(placed, history.changes[0].file):
-        runner.jobs.collect()
+        runner.replicator.collect()
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         begin(placed)
         batch += 1
@@ -339,7 +346,7 @@ def test_files_that_a_job_reads_stay_until_it_ends(world, placed, monkeypatch):
     world.batch(placed, batch, **{"in": words("a")})
     assert read.exists()
     held.jobs["1"].go_on()
-    runner.jobs.collect()
+    runner.replicator.collect()
     world.batch(placed, batch + 1, **{"in": words("a")})
     assert not read.exists()
 
@@ -351,11 +358,11 @@ def test_a_snapshot_that_a_job_makes_is_ordered_from_no_other(world, placed, mon
     for batch in range(1, 4):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})
         for _ in range(3):  # who has followed could make the snapshot, too
-            for job in runner.jobs.begin(runner.followers.jobs):
+            for job in runner.replicator.begin():
                 asked += job.request.snapshot
                 if not job.request.snapshot:
                     held.jobs[job.executor.id].go_on()
-            runner.jobs.collect()
+            runner.replicator.collect()
     assert asked
     assert len(asked) == len(set(asked))
 
@@ -385,11 +392,11 @@ def test_the_answers_of_the_others_are_not_lost_with_an_executor_that_is_lost_at
 def test_jobs_that_are_made_wait_for_one_that_runs_already(world, placed, monkeypatch):
     held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
     begin(placed)
-    runner.jobs.collect()
+    runner.replicator.collect()
     others = runner.followers.jobs()
     made = []
     thread = threading.Thread(
-        target=lambda: made.extend(runner.jobs.make([FollowJob(world.there["1"], None), *others]))
+        target=lambda: made.extend(runner.replicator.make([FollowJob(world.there["1"], None), *others]))
     )
     thread.start()
     assert held.begun.count("1") == 1
@@ -494,3 +501,337 @@ def test_an_executor_whose_job_ran_elsewhere_is_asked_again(world, monkeypatch):
     assert elsewhere
     assert roles(second) == roles(first)
     assert second.stats.scratch == 0
+
+
+# -- the replicator's thread: when executors follow, how it ends; rebalances while no batch runs
+
+
+def lag(placed, *executors: str) -> int:
+    """Return the number of followers on these executors that are not at the end."""
+    state, history = placed.state, placed.journal.history
+    with placed.rebalancer.lock:
+        return sum(
+            state.members[f"executor-{id}"].copies.get(task) != history[task].end
+            for id in executors
+            for task in state.following(f"executor-{id}")
+            if task in history
+        )
+
+
+# -- when
+@pytest.fixture
+def ticking(monkeypatch):
+    """Sets the time by which jobs are made; each reading takes a moment. Nothing is waited for."""
+    now = SimpleNamespace(seconds=time.monotonic())
+
+    def monotonic() -> float:
+        now.seconds += 1e-6
+        return now.seconds
+
+    monkeypatch.setattr(followers, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(followers.Replicator, "_wait", lambda *_: None)
+    return now
+
+
+def turn(replicator, held) -> list[str]:
+    """Let the replicator check for work once, and return the ids of the executors that get a job."""
+    before = len(held.begun)
+    replicator._turn()
+    return held.begun[before:]
+
+
+def test_while_a_follow_job_hangs_the_others_follow_every_batch(world, placed, monkeypatch, ticking):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
+    assert turn(replicator, held) == ["1", "2", "3"]
+    for batch in range(1, 4):
+        turn(replicator, held)
+        assert not lag(placed, "2", "3")
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        ticking.seconds += 0.1
+        assert turn(replicator, held) == ["2", "3"]
+    held.executors.clear()
+    held.jobs["1"].go_on()
+    assert turn(replicator, held) == ["1"]
+    turn(replicator, held)
+    assert not lag(placed, "1", "2", "3")
+
+
+def test_a_failed_job_makes_a_pause_for_its_executor_only(world, placed, monkeypatch, ticking, caplog):
+    world.follow(placed)
+    start = world.start
+
+    def fail(job, *args, **kwargs):
+        if job.locations == [world.there["1"].location]:
+            return Ended([], OSError("no slot"))
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", fail)
+    held, replicator = HeldJobs(world, monkeypatch), placed._runner.replicator
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    ticking.seconds += 1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    with caplog.at_level(logging.WARNING):
+        assert turn(replicator, held) == []
+    assert "a follow job on executor-1 failed and is retried: OSError, raised in " in caplog.text
+    assert "no slot" not in caplog.text
+    assert not lag(placed, "2", "3")
+    for batch in range(2, 4):
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        ticking.seconds += 0.3
+        replicator.wake()
+        assert turn(replicator, held) == ["2", "3"]
+        turn(replicator, held)
+    ticking.seconds += followers.PAUSE_SECONDS
+    assert turn(replicator, held) == ["1"]
+
+
+def test_a_follow_job_that_fails_again_and_again_is_logged_seldom_and_its_end_is_logged(
+    world, placed, monkeypatch, ticking, caplog
+):
+    world.follow(placed)
+    held, replicator = HeldJobs(world, monkeypatch), placed._runner.replicator
+    replicator._repeated = RepeatedWarnings(clock=lambda: ticking.seconds)
+    start, fails = world.start, [True]
+
+    def fail(job, *args, **kwargs):
+        if fails and job.locations == [world.there["1"].location]:
+            return Ended([], OSError("no slot"))
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", fail)
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    for _ in range(8):
+        ticking.seconds += 1.01 * followers.PAUSE_SECONDS
+        turn(replicator, held)
+        turn(replicator, held)
+    said = [line for line in caplog.messages if line.startswith("a follow job on executor-1 failed")]
+    assert len(said) == 2 and " times since " in said[1]
+    fails.clear()
+    ticking.seconds += 1.01 * followers.PAUSE_SECONDS
+    turn(replicator, held)
+    turn(replicator, held)
+    assert [line.partition(" (")[0] for line in caplog.messages if "again" in line.partition(" (")[0]] == [
+        "follow jobs on executor-1 succeed again"
+    ]
+
+
+def test_an_executor_whose_job_made_no_progress_waits_for_a_wake_or_a_tick(
+    world, placed, monkeypatch, ticking
+):
+    """A copy that cannot follow stays behind: each look for work finds it."""
+    replicator = placed._runner.replicator
+    monkeypatch.setattr(placed._runner.followers, "absorb", lambda reports: frozenset())
+    held = HeldJobs(world, monkeypatch)
+    ticking.seconds += 1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    assert turn(replicator, held) == []
+    ticking.seconds += 0.1
+    assert turn(replicator, held) == []
+    replicator.wake()
+    ticking.seconds += 0.1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    replicator.wake()  # while they run
+    assert turn(replicator, held) == ["1", "2", "3"]
+    assert turn(replicator, held) == []
+    ticking.seconds += followers.TICK_SECONDS
+    assert turn(replicator, held) == ["1", "2", "3"]
+
+
+def test_a_wake_counts_for_a_follow_job_that_ends_after_it(world, placed, monkeypatch, ticking):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
+    monkeypatch.setattr(placed._runner.followers, "absorb", lambda reports: frozenset())
+    turn(replicator, held)
+    replicator.wake()
+    assert turn(replicator, held) == ["2", "3"]
+    held.jobs["1"].go_on()
+    assert turn(replicator, held) == ["1"]
+
+
+# -- its thread
+@pytest.fixture
+def threads(world, placed, monkeypatch):
+    """Have the replicator run in a thread. No batch may run meanwhile: the executors of a world are this process."""
+    placed.close()
+    monkeypatch.setattr(world, "thread", lambda target, name: threading.Thread(target=target, daemon=True))
+    yield
+    placed._runner.replicator.stop(timeout=0.0)
+
+
+def test_a_loss_ends_a_follow_job_without_waiting_for_its_job(world, placed, threads, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1", "3"), placed._runner
+    runner.replicator.start()
+    for _ in range(2):
+        assert held.held.acquire(timeout=SECONDS)
+    world.lose("1")
+    assert held.jobs["1"].cancelled.wait(SECONDS)
+    held.executors.clear()
+    held.jobs["3"].go_on()
+    wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
+    wait_until(lambda: not runner.replicator.running, "no job runs")
+    assert not held.jobs["1"].done.is_set()
+
+
+def test_a_stop_waits_for_the_jobs_that_run_and_takes_their_reports_in(world, placed, threads, monkeypatch):
+    held, replicator = HeldJobs(world, monkeypatch, "1"), placed._runner.replicator
+    replicator.start()
+    assert held.held.acquire(timeout=SECONDS)
+    stop = threading.Thread(target=replicator.stop)
+    stop.start()
+    assert replicator._stopped.wait(SECONDS)
+    held.jobs["1"].go_on()
+    stop.join(SECONDS)
+    assert not stop.is_alive()
+    assert not lag(placed, "1")
+    assert not held.jobs["1"].cancelled.is_set()
+
+
+def test_a_stop_cancels_a_follow_job_that_hangs_and_it_can_start_again(world, placed, threads, monkeypatch):
+    held, runner = HeldJobs(world, monkeypatch, "1"), placed._runner
+    for number in range(1, 3):
+        runner.replicator.start()
+        assert held.held.acquire(timeout=SECONDS)
+        runner.replicator.stop(timeout=0.0)
+        assert held.jobs["1"].cancelled.is_set()
+        assert not runner.replicator._thread.is_alive()
+        assert not runner.replicator.running
+        assert held.begun.count("1") == number
+    assert not placed.journal._following, "no file is protected any more"
+
+
+# -- rebalances while no batch runs
+
+
+@pytest.fixture
+def quiet(world, monkeypatch):
+    """A stream on two executors that has run a batch, and whose sources are silent from then on."""
+    monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
+    world.come()
+    opened = world.open(counts(world), config={"num.standby.replicas": 1, "acceptable.recovery.lag": 0})
+    world.batch(opened, 0, **{"in": words(*"abcdefgh")})
+    world.follow(opened)
+    return opened
+
+
+def settle(world, placed) -> int:
+    """Rebalance between batches, and let followers follow, until nothing changes; return the number of rebalances."""
+    for made in range(20):
+        if not placed.rebalancer.rebalance_between_batches():
+            return made
+        world.follow(placed)
+    raise AssertionError("no end of rebalances")
+
+
+def test_a_stream_without_rows_empties_an_executor_that_drains(world, quiet):
+    assert settle(world, quiet) == 0
+    world.come()
+    world.follow(quiet)
+    quiet.drain("1")
+    assert settle(world, quiet) >= 1
+    assert quiet.can_remove("1")
+    assert not any(quiet.state.roles("executor-1"))
+    before = quiet.rebalancer.loop.generation
+    world.batch(quiet, 1, **{"in": words(*"abcdefgh")})
+    assert quiet.rebalancer.loop.generation == before, "the batch finds nothing left to plan"
+    assert quiet.stats.scratch == quiet.stats.elsewhere == 0
+
+
+def test_a_stream_without_rows_makes_the_standbys_of_a_lost_executor_anew(world, quiet):
+    world.come()
+    world.follow(quiet)
+    settle(world, quiet)
+    for lost in ("1", "2"):
+        world.lose(lost)
+        world.come()
+        world.follow(quiet)
+        settle(world, quiet)
+    world.batch(quiet, 1, **{"in": words(*"abcdefgh")})
+    assert quiet.stats.promotions and quiet.stats.scratch == 0, "no state was restored in a batch"
+
+
+def test_nothing_is_planned_while_a_batch_runs_or_without_executors(world, quiet):
+    quiet.drain("1")
+    with quiet.rebalancer.batch():
+        assert not quiet.rebalancer.rebalance_between_batches()
+    world.lose("1")
+    world.lose("2")
+    assert not quiet.rebalancer.rebalance_between_batches()
+
+
+def test_the_replicator_rebalances_when_it_looks_for_work(world, quiet, monkeypatch):
+    quiet.close()
+    monkeypatch.setattr(world, "thread", lambda target, name: threading.Thread(target=target, daemon=True))
+    quiet._runner.replicator.start()
+    try:
+        quiet.drain("1")
+        wait_until(lambda: quiet.can_remove("1"), "the executor is empty")
+    finally:
+        quiet._runner.replicator.stop()
+
+
+# -- `Placed.release`: parked copies of an executor are tried again with the next batch
+
+
+def test_the_next_batch_plans_with_released_copies(world):
+    placed = world.open(counts(world))
+    world.batch(placed, 0, **{"in": words("a")})
+    task = TaskId(0, 0)
+    placed.loop._watch.parked = {("executor-1", task)}
+    with pytest.raises(InputError, match=r"executor: found '7', expected executor-1, the only executor"):
+        placed.release("7")
+    assert placed.release("1") == (("executor-1", task),)
+    assert placed.release() == ()
+    plan = placed.loop.plan
+    world.batch(placed, 1, **{"in": words("a")})
+    assert placed.loop.plan is not plan
+    assert placed.loop.plan.assignment == plan.assignment
+
+
+# -- warnings of plans are logged, also while the assignment stays: each one once, for as long as it lasts
+
+
+_errors: list[str] = []
+
+
+def assign(problem: Problem) -> dict:
+    """Place as the default assignor does; fail while there is an error to raise."""
+    if _errors:
+        raise RuntimeError(_errors[-1])
+    plan = taskplace.plan({**problem.to_dict(), "config": {}})
+    return {name: {"active": roles.active, "standby": roles.standby} for name, roles in plan.target.items()}
+
+
+@pytest.fixture
+def errors() -> Iterator[list[str]]:
+    _errors.clear()
+    yield _errors
+    _errors.clear()
+
+
+def test_an_assignor_that_begins_to_fail_is_named_once(world, caplog, errors):
+    caplog.set_level(logging.WARNING, "taskplace.spark.driver.rebalancer")
+    placed = world.open(counts(world), config={"task.assignor.class": f"{__name__}:assign"})
+    world.batch(placed, 0, **{"in": words("a")})
+    assert not caplog.messages
+    batch = 0
+
+    def plan_again(times: int) -> list[str]:
+        """Plan so many times, and return what was logged."""
+        nonlocal batch
+        caplog.clear()
+        for _ in range(times):
+            batch += 1
+            world.come(1)  # a reason to plan
+            world.follow(placed)
+            world.batch(placed, batch, **{"in": words("a")})
+        return caplog.messages
+
+    errors.append("out of order")
+    (logged,) = plan_again(3)
+    assert "is rejected: RuntimeError: out of order; high_availability is used" in logged
+    errors.append("still out of order")
+    (logged,) = plan_again(2)
+    assert "RuntimeError: still out of order" in logged, "a new warning"
+    errors.clear()
+    assert plan_again(1) == []
+    errors.append("out of order")
+    assert len(plan_again(1)) == 1, "a warning that has come back"

@@ -181,7 +181,7 @@ def test_the_endpoint_serves_the_stream_and_ends_with_it(world):
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, busy):
-    from taskplace.spark.driver.status import StatusBoard
+    from taskplace.spark.driver.operations import StatusBoard
 
     placed = world.open(counts(world), config={"acceptable.recovery.lag": 0, "max.warmup.replicas": 4})
     run(world, placed, 0)
@@ -192,7 +192,7 @@ def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, b
     now = [1_000.0]
     monkeypatch.setattr(rebalancer.warmups, "_monotonic", lambda: now[0])
     monkeypatch.setattr(rebalancer.warmups, "_busy", lambda: busy)
-    board = StatusBoard(placed._stream, rebalancer, runner.followers, rebalancer.events, interval=2.0)
+    board = StatusBoard(placed._stream, rebalancer, runner.followers)
 
     def times():
         status = board.status()

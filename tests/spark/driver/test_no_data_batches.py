@@ -156,7 +156,7 @@ def test_silence_closes_windows_by_the_clock_and_ends(world, clock):
     assert quiet(world, placed) == 1
     assert sent(world.folder) == {("a", 0): 1}
     runs = 0
-    while placed._runner.no_data_batches._idle_sources._timer is not None:
+    while placed._runner.no_data_batches._timer is not None:
         world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
         assert not placed.due(), "too early"
         clock.seconds += 600
@@ -330,21 +330,14 @@ def spark_checkpoint(world: World, *offsets: str):
 
 
 @pytest.mark.parametrize("windows", [True, False])
-def test_a_new_query_reads_ticks_if_time_leaves_something_to_do(world, windows):
-    assert (
-        world.open(hours(world.folder, windows=windows))._runner.no_data_batches.wants_ticks(
-            spark_checkpoint(world)
-        )
-        is windows
-    )
-
-
-@pytest.mark.parametrize("windows", [True, False])
-def test_a_query_that_has_read_ticks_goes_on_reading_them(world, caplog, windows):
-    folder = spark_checkpoint(world, '{"logOffset":3}', json.dumps({OFFSET: 1}))
-    assert (
-        world.open(hours(world.folder, windows=windows))._runner.no_data_batches.wants_ticks(folder) is True
-    )
+def test_a_new_query_reads_ticks_if_time_leaves_something_to_do_and_one_that_has_read_them_goes_on(
+    world, caplog, windows
+):
+    batches = world.open(hours(world.folder, windows=windows))._runner.no_data_batches
+    folder = spark_checkpoint(world)
+    assert batches.wants_ticks(folder) is windows
+    offsets(folder, 0, '{"logOffset":3}', json.dumps({OFFSET: 1}))
+    assert batches.wants_ticks(folder) is True
     assert not caplog.records
 
 

@@ -6,25 +6,30 @@ import logging
 import os
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.logs import RepeatedWarnings
+from taskplace.record import PlainReporter
+from taskplace.record.events import WorkProgress
 from taskplace.spark.driver import operations
-from taskplace.spark.inspection.driver import ask
+from taskplace.spark.driver.operations import StatusBoard
+from taskplace.spark.inspection.driver import ask, driver_of
 from taskplace.spark.inspection.now import state_of
 from taskplace.spark.operator_messages import (
     STATUS_FILE,
     WAITING_FILE,
     Request,
     Status,
+    WaitingDriver,
     read,
     write,
 )
 from taskplace.spark.state.copy import Copy
 from taskplace.wording import about
-from tests.support.operators import STRICT, run, stream, turn
+from tests.support.operators import STRICT, run, stream, turn, write_status
 from tests.support.word_counts import counts, words
 from topology import TaskId
 
@@ -36,6 +41,7 @@ def status_of(world) -> Status:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     monkeypatch.setattr(operations, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr("taskplace.model.work.LEAST_SECONDS", 0.0)
 
 
 def asked(placed, kind, *executors, status=None):
@@ -81,26 +87,18 @@ def test_the_status_follows_batches_rebalances_and_losses(world):
 
 
 def test_a_status_is_written_for_news_and_as_a_heartbeat_only(world, monkeypatch):
-    now = [100.0]
+    now, written = [100.0], []
     placed = stream(world)
-    work = placed._runner.operations
-    monkeypatch.setattr(work, "_monotonic", lambda: now[0])
+    monkeypatch.setattr(operations, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    monkeypatch.setattr(operations, "write", lambda path, status: written.append(status))
     monkeypatch.setattr(operations, "LEAST_SECONDS", 1.0)
     turn(placed)
-    assert work.written == 1
+    assert len(written) == 1
     run(world, placed, 1)
-    turn(placed)
-    assert work.written == 1  # less than a second later
-    now[0] += 1.0
-    turn(placed)
-    assert work.written == 2
-    turn(placed)
-    now[0] += 1.5
-    turn(placed)
-    assert work.written == 2  # nothing is new
-    now[0] += 0.5
-    turn(placed)
-    assert work.written == 3
+    for seconds, statuses in ((0.0, 1), (1.0, 2), (0.0, 2), (1.5, 2), (0.5, 3)):
+        now[0] += seconds  # news is a second old at least; without news, there is a heartbeat
+        turn(placed)
+        assert len(written) == statuses
 
 
 def test_a_driver_that_never_ran_a_batch_writes_nothing(world):
@@ -385,3 +383,232 @@ def test_what_killed_writers_have_left_is_pruned(world):
         os.utime(path, (0, 0))
     run(world, placed, 2)
     assert not any(path.exists() for path in left)
+
+
+# -- a driver that was started says that it waits for its first batch; no Spark needed
+
+
+def test_a_driver_waits_until_its_first_batch_or_its_end(world):
+    placed = stream(world)
+    placed.close()
+    file = placed.checkpoint / WAITING_FILE
+    assert not file.exists()
+    again = world.open(counts(world))
+    again._runner.operations.wait()
+    assert read(file, WaitingDriver).driver.pid == os.getpid()
+    assert " has ended, " in driver_of(placed.checkpoint).why
+    assert "waits for its first batch, with which it takes over" in driver_of(placed.checkpoint).why
+    run(world, again, 1)
+    assert not file.exists()
+    again._runner.operations.wait()
+    assert not file.exists(), "its first batch came before"
+    again.close()
+    third = world.open(counts(world))
+    third._runner.operations.wait()
+    assert file.exists()
+    third.close()
+    assert not file.exists()
+
+
+def test_a_driver_in_charge_is_so_before_it_has_rows_of_its_own(world):
+    """Its first batch was committed by the driver before it, which ended before Spark knew."""
+    stream(world).close()
+    again = world.open(counts(world))
+    run(world, again, 0)
+    write_status(again)
+    assert driver_of(again.checkpoint).runs
+    world.follow(again)
+    write_status(again)
+    seen = driver_of(again.checkpoint).status
+    assert (seen.epoch, seen.batch, seen.ended) == (2, 0, False)
+    again.close()
+    assert " has ended, " in driver_of(again.checkpoint).why
+
+
+def test_a_query_that_is_stopped_and_started_again_stays_in_charge(world):
+    placed = stream(world)
+    placed.close()
+    assert not driver_of(placed.checkpoint).runs
+    placed._runner.operations.wait()
+    write_status(placed)
+    assert driver_of(placed.checkpoint).runs
+    assert not (placed.checkpoint / WAITING_FILE).exists()
+
+
+def test_a_waiting_driver_says_so_again_and_again(world, monkeypatch):
+    stream(world).close()
+    again = world.open(counts(world))
+    again._runner.operations.wait()
+    first = read(again.checkpoint / WAITING_FILE, WaitingDriver)
+    monkeypatch.setattr(operations, "HEARTBEAT_SECONDS", 0.0)
+    again._runner.operations.turn()
+    second = read(again.checkpoint / WAITING_FILE, WaitingDriver)
+    assert second.driver == first.driver and second.written > first.written
+
+
+def test_a_last_status_is_written_without_spark_too(world, monkeypatch):
+    placed = stream(world)
+    write_status(placed)
+
+    def gone(*_, **__):
+        raise ConnectionRefusedError("Spark's process is gone")
+
+    monkeypatch.setattr(StatusBoard, "status", gone)
+    monkeypatch.setattr(placed._runner.replicator, "stop", gone)
+    with pytest.raises(ConnectionRefusedError):
+        placed.close()
+    seen = driver_of(placed.checkpoint)
+    assert not seen.runs and " has ended, " in seen.why
+
+
+# -- the long work of a stream, as its reporter gets it; no Spark needed
+
+
+class Recorder(PlainReporter):
+    """A reporter that keeps the progress of work."""
+
+    def __init__(self) -> None:
+        self.shown: list[WorkProgress] = []
+
+    def _write(self, *lines: str) -> None:
+        """Write nothing."""
+
+    def progress(self, event: WorkProgress) -> None:
+        self.shown.append(event)
+
+    def of(self, name: str) -> list[WorkProgress]:
+        return [event for event in self.shown if event.name == name]
+
+
+@pytest.fixture
+def recorder():
+    return Recorder()
+
+
+def test_followers_that_catch_up(world, recorder):
+    placed = stream(world, reporter=recorder, config={"num.standby.replicas": 1})
+    turn(placed)
+    assert recorder.shown == []  # one executor: there is no place for a follower
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    first = recorder.of("catching up standbys")[0]
+    behind = sum(placed.journal.settled_offset(task) for task in placed.state.roles("executor-2").standby)
+    assert (first.done, first.total, first.unit) == (0, behind, "records")
+    assert behind > 0
+    assert first.detail in ("1 copy on executor-2", "2 copies on executor-2")
+    world.follow(placed)
+    world.follow(placed)
+    turn(placed)
+    last = recorder.shown[-1]
+    assert last.ended and last.fraction == 1.0
+    seen = len(recorder.shown)
+    turn(placed)
+    assert len(recorder.shown) == seen  # all is caught up
+
+
+def test_what_an_executor_was_reading_is_no_work_after_its_loss(world, recorder):
+    placed = stream(world, reporter=recorder, config={"num.standby.replicas": 1})
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    assert not recorder.shown[-1].ended
+    world.lose("2")
+    run(world, placed, 2)
+    turn(placed)
+    last = recorder.shown[-1]
+    assert last.ended and last.done == 0 < last.total  # given up
+    shown = len(recorder.shown)
+    turn(placed)
+    assert len(recorder.shown) == shown
+
+
+def test_active_tasks_that_are_restored(world, recorder):
+    world.come(1)
+    placed = stream(world, reporter=recorder)
+    (task,) = placed.state.roles("executor-1").active
+    lost = placed.journal.end_offset(task)
+    world.lose("1")
+
+    def look(point):
+        if point == "attempt.sealed":
+            turn(placed)
+
+    world.at = look
+    run(world, placed, 1)
+    world.at = lambda point: None
+    turn(placed)
+    first, *_, last = recorder.of("restoring active tasks")
+    assert (first.done, first.total, first.ended) == (0, lost, False)
+    assert (last.done, last.total, last.ended) == (lost, lost, True)
+
+
+def test_snapshots(world, recorder):
+    placed = stream(world, reporter=recorder, snapshot_interval=1)
+    due = placed._runner.followers
+    orders = due.jobs()
+    assert due.snapshots_waiting() == sum(len(order.request.snapshot) for order in orders) == 2
+    turn(placed)
+    for order in orders:
+        order.files.close()
+    world.follow(placed)
+    turn(placed)
+    first, last = recorder.of("making snapshots")
+    assert (first.done, first.total) == (0, 2)
+    assert (last.done, last.total, last.ended) == (2, 2, True)
+
+
+def test_a_batch_that_takes_long(world, recorder, monkeypatch):
+    placed = stream(world, reporter=recorder)
+    started = time.time()
+
+    def look(point):
+        if point == "batch.staged":
+            for seconds in (operations.LONG_BATCH_SECONDS - 1, operations.LONG_BATCH_SECONDS + 30):
+                later = started + seconds
+                clock = SimpleNamespace(time=lambda later=later: later, monotonic=time.monotonic)
+                monkeypatch.setattr(operations, "time", clock)
+                turn(placed)
+
+    world.at = look
+    run(world, placed, 1)
+    turn(placed)
+    first, last = recorder.of("batch 1")
+    assert 30 < first.seconds < operations.LONG_BATCH_SECONDS + 30
+    assert last.ended
+
+
+def test_the_end_of_the_stream_ends_all_work(world, recorder):
+    placed = stream(world, reporter=recorder, config={"num.standby.replicas": 1})
+    world.come()
+    world.follow(placed)
+    run(world, placed, 1)
+    turn(placed)
+    assert not recorder.shown[-1].ended
+    placed.close()
+    assert recorder.shown[-1].ended
+
+
+def test_a_reporter_need_not_take_progress(world):
+    reporter = SimpleNamespace(**dict.fromkeys(("batch", "rebalance", "failure"), lambda event: None))
+    placed = stream(world, reporter=reporter)
+    turn(placed)
+    with pytest.raises(InputError, match=r"reporter\.progress"):
+        world.open(counts(world), reporter=SimpleNamespace(**vars(reporter), progress=lambda: None))
+
+
+def test_a_reporter_that_fails_fails_no_batch(world, recorder, monkeypatch, caplog):
+    placed = stream(world, reporter=recorder, config={"num.standby.replicas": 1})
+    world.come()
+    world.follow(placed)
+
+    def fail(event):
+        raise ValueError("no such terminal")
+
+    monkeypatch.setattr(placed._runner.operations._work, "_show", fail)
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    turn(placed)
+    assert "ValueError: no such terminal" in caplog.text
+    assert placed.journal.last_batch == 1

@@ -87,9 +87,7 @@ def test_a_row_without_a_key_is_refused_where_state_is_kept_by_it(world, options
     if "check_keys" in options:
         world.batch(world.open(topo), 0, **{"in": rows})
         return
-    with pytest.raises(
-        InputError, match=rf"offset 3: found 'a null in {options.get('key_bytes', 'k')} \(1 such rows"
-    ):
+    with pytest.raises(InputError, match=rf"offset 3: .*null in {options.get('key_bytes', 'k')} \(1 such"):
         programs(topo.build())[0].check_samples({"in": rows}, 0)
 
 
@@ -109,9 +107,7 @@ def test_a_key_in_the_partition_of_another_key_stops_the_batch(world):
     placed = world.open(counted(key_bytes="key"))
     rows = rows_of(KEYS)
     moved = rows.set_column(2, "partition", pa.array([0] * len(KEYS), pa.int32()))
-    with pytest.raises(
-        InputError, match=r"topic 'in', partition 0, offset \d+: found 'a key that belongs to partition"
-    ):
+    with pytest.raises(InputError, match=r"topic 'in', partition 0, offset \d+: .* that belongs to"):
         world.batch(placed, 0, **{"in": moved})
     assert placed.journal.last is None
 
@@ -152,14 +148,6 @@ def test_the_key_of_a_table_and_of_a_stream_meet(world):
     )
 
 
-def test_without_a_key_a_task_has_the_rows_of_its_partition(world):
-    topo = Topology("t")
-    topo.source("in", partitions=4, **COUNT).sink("out", target=ParquetSink(world.folder / "out"))
-    placed = world.open(topo)
-    world.batch(placed, 0, **{"in": rows_of(KEYS)})
-    assert len(world.sent("out")[0]) == len(KEYS)
-
-
 # ------------------------------------------------------------------------------------- refused at the start
 
 
@@ -173,52 +161,37 @@ def two(one: dict, other: dict, *, repartition: bool = False, partitions: int = 
     return topo
 
 
-@pytest.mark.parametrize(
-    "topo, message",
-    [
-        (
-            two(COUNT, {}),
-            "a by murmur2, b by the hash of the key'.*of a by the key",
-        ),
-        (two(COUNT, COUNT, repartition=True), ".*; repartition the rows of a by the key$"),
-        (
-            two(COUNT, COUNT | {"key_partitioner": "consistent"}),
-            "a by murmur2, b by consistent'.*repartition the rows of a, b by the key",
-        ),
-    ],
-)
-def test_topics_that_meet_are_split_alike(topo, message):
-    with pytest.raises(InputError, match=f"sources .*: found .*split in different ways: {message}"):
-        programs(topo.build())
+def joined(table: dict) -> Topology:
+    topo = Topology("t")
+    stream = topo.source("a", key="k", partitions=4, **COUNT)
+    other = topo.source("b", key="k", partitions=4, **table)
+    stream.join_table(other, TableJoin("j", by=BY, columns={"v": "int64"}), name="joined")
+    return topo
+
+
+FNV = COUNT | {"key_partitioner": "fnv1a"}
 
 
 @pytest.mark.parametrize(
-    "topo",
+    ("topo", "ways"),
     [
-        two(COUNT, COUNT),
-        two(COUNT | {"key_partitioner": "fnv1a"}, COUNT | {"key_partitioner": "fnv1a_random"}),
-        two(COUNT, {}, partitions=1),
+        (two(COUNT, COUNT), None),
+        (two(FNV, COUNT | {"key_partitioner": "fnv1a_random"}), None),
+        (two(COUNT, {}, partitions=1), None),
+        (two({}, COUNT, repartition=True, partitions=4), None),
+        (two(COUNT, {}), "a by murmur2, b by the hash of the key"),
+        (two(COUNT, COUNT, repartition=True), "; repartition the rows of a by the key"),
+        (two(COUNT, FNV), "a by murmur2, b by fnv1a"),
+        (joined(COUNT), None),
+        (joined({}), "a by murmur2, b by the hash of the key"),
     ],
 )
-def test_topics_that_are_split_alike(topo):
-    assert programs(topo.build())
-
-
-def test_a_join_is_compared_as_well():
-    topo = Topology("t")
-    stream = topo.source("stream", key="k", partitions=4, **COUNT)
-    table = topo.source("table", key="k", partitions=4)
-    stream.join_table(table, TableJoin("j", by=BY, columns={"v": "int64"}), name="joined")
-    with pytest.raises(InputError, match=r"sources stream, table: found .*split in different ways"):
+def test_topics_that_meet_are_split_alike(topo, ways):
+    if ways is None:
+        assert programs(topo.build())
+        return
+    with pytest.raises(InputError, match=f"sources .*: found .*split in different ways: .*{ways}"):
         programs(topo.build())
-
-
-def test_a_repartition_makes_topics_alike():
-    topo = Topology("t")
-    a = topo.source("a", key="k", partitions=4, **COUNT).repartition(key="k", name="a-again", partitions=4)
-    b = topo.source("b", key="k", partitions=4)
-    a.merge(b).process(Count("n", by=BY), name="count")
-    assert programs(topo.build())
 
 
 def unknown(context, rows):
@@ -238,45 +211,37 @@ class Own:
         return rows
 
 
-def test_a_node_that_may_change_the_key_is_refused_before_state():
-    message = "node 'count': found .*behind 'step-0', which may have changed.*that 'step-0' passes them on"
-    with pytest.raises(InputError, match=message):
-        programs(counted(unknown).build())
-    assert programs(counted(known).build())
-    assert programs(counted(unknown, partitions=1).build())
-
-
-def test_a_class_that_says_nothing_of_its_state_is_refused():
+def behind(processor) -> Topology:
     topo = Topology("t")
-    topo.source("in", key="k", partitions=4, **COUNT).process(Own(), name="own")
-    with pytest.raises(InputError, match=r"node 'own': found .*behind 'own', which may have changed"):
-        programs(topo.build())
-
-
-def test_a_function_per_key_is_accepted():
-    topo = Topology("t")
-    per_key = PerKey("s", lambda key, rows, state: (state, []), by=BY, state={"n": "int64"}, output=BY)
-    topo.source("in", key="k", partitions=4, **COUNT).process(per_key, name="own")
-    assert programs(topo.build())
+    topo.source("in", key="k", partitions=4, **COUNT).process(processor, name="count")
+    return topo
 
 
 @pytest.mark.parametrize(
-    "options, error, message",
+    ("topo", "error", "message"),
     [
-        ({"partition_column": 7}, InputError, "sources.in.partition_column: found 7, expected "),
-        ({"key_bytes": ""}, InputError, "sources.in.key_bytes: found ''"),
+        (counted(known), None, ""),
+        (counted(unknown, partitions=1), None, ""),
+        (counted(unknown), InputError, "node 'count': found .*behind 'step-0', which may have changed"),
+        (behind(Own()), InputError, "node 'count': found .*behind 'count', which may have changed"),
         (
-            {"key_partitioner": "murmur3"},
-            InputError,
-            "key_partitioner: found 'murmur3'.*did you mean 'murmur2'",
+            behind(PerKey("s", lambda key, rows, state: (state, []), by=BY, state={"n": "int64"}, output=BY)),
+            None,
+            "",
         ),
-        ({"partition_column": None, "key_bytes": "key"}, InputError, "only beside partition_column"),
-        ({"partition_columm": "p"}, ConfigError, "did you mean 'partition_column'"),
+        (counted(partition_column=7), InputError, r"sources\.in\.partition_column: found 7"),
+        (counted(key_bytes=""), InputError, r"sources\.in\.key_bytes: found ''"),
+        (counted(key_partitioner="murmur3"), InputError, "found 'murmur3'.*did you mean 'murmur2'"),
+        (counted(partition_column=None, key_bytes="key"), InputError, "only beside partition_column"),
+        (counted(partition_columm="p"), ConfigError, "did you mean 'partition_column'"),
     ],
 )
-def test_wrong_options(options, error, message):
+def test_nodes_that_may_change_the_key_before_state_and_wrong_options_are_refused(topo, error, message):
+    if error is None:
+        assert programs(topo.build())
+        return
     with pytest.raises(error, match=message):
-        programs(counted(**options).build())
+        programs(topo.build())
 
 
 def schema(**columns) -> StructType:
@@ -292,33 +257,24 @@ def test_a_topology_as_text_has_them_as_options():
     assert partition_columns.partitioned_topics(built)["in"].partitioner == "fnv1a"
 
 
-@pytest.mark.parametrize("kind", [IntegerType(), LongType()])
-def test_columns_of_the_source(kind):
-    built = counted(key_bytes="key").build()
-    check_sources(built, {"in": schema(k=StringType(), partition=kind, key=BinaryType())})
-
-
 @pytest.mark.parametrize(
-    "columns, message",
+    ("columns", "message"),
     [
-        (
-            {"partitions": IntegerType(), "key": BinaryType()},
-            "partition_column: found 'partition', .*mean 'partitions'",
-        ),
-        (
-            {"partition": DoubleType(), "key": BinaryType()},
-            "found \"'partition', double\", expected an integer column",
-        ),
-        ({"partition": IntegerType()}, "key_bytes: found 'key', expected a binary or string column among"),
-        (
-            {"partition": IntegerType(), "key": LongType()},
-            "key_bytes: found \"'key', bigint\", expected a binary",
-        ),
+        ({"partition": IntegerType(), "key": BinaryType()}, None),
+        ({"partition": LongType(), "key": BinaryType()}, None),
+        ({"partitions": IntegerType(), "key": BinaryType()}, "partition_column: .*mean 'partitions'"),
+        ({"partition": DoubleType(), "key": BinaryType()}, "partition_column: .*double"),
+        ({"partition": IntegerType()}, "key_bytes: found 'key', expected a binary or string column"),
+        ({"partition": IntegerType(), "key": LongType()}, "key_bytes: .*bigint"),
     ],
 )
-def test_columns_that_do_not_fit(columns, message):
+def test_columns_of_the_source(columns, message):
+    given = {"in": schema(k=StringType(), **columns)}
+    if message is None:
+        check_sources(counted(key_bytes="key").build(), given)
+        return
     with pytest.raises(InputError, match=message):
-        check_sources(counted(key_bytes="key").build(), {"in": schema(k=StringType(), **columns)})
+        check_sources(counted(key_bytes="key").build(), given)
 
 
 def test_a_source_without_a_key_needs_no_column_that_spark_can_hash():
@@ -346,12 +302,6 @@ def test_a_checkpoint_stays_with_its_split(tmp_path, before, after):
         Journal(tmp_path, {}).bind_splits(["a", "b"], [*after, "b"])
 
 
-def test_a_checkpoint_without_partition_columns_has_no_word_of_them(tmp_path):
-    journal = Journal(tmp_path, {})
-    journal.bind_splits(["a"], [])
-    assert "by_column" not in journal.identity
-
-
 @pytest.mark.parametrize("number", [None, -1, 4, 2**40])
 def test_the_number_that_failed_sparks_task_is_read_from_its_error(number):
     built = counted().build()
@@ -360,8 +310,8 @@ def test_the_number_that_failed_sparks_task_is_read_from_its_error(number):
     error = partition_columns.out_of_range(RuntimeError(text), built)
     found = "nothing" if number is None else number
     assert re.match(
-        rf"sources.in.partition_column: found {found}, expected a partition of 0 to 3 in the column 'partition'; if the "
-        "topic got more partitions",
+        rf"sources.in.partition_column: found {found}, expected a partition of 0 to 3 in the column 'partition'; the "
+        "topology declares partitions=4",
         str(error),
     )
     assert partition_columns.out_of_range(RuntimeError("found 7, expected"), built) is None

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 from types import SimpleNamespace
 
+import jsonschema
 import pyarrow as pa
 import pytest
 from msgspec import structs
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.cli import main
+from taskplace.cli.status import inputs, json_schema, lines
+from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.model.schema import schema
 from taskplace.spark.compile import programs
 from taskplace.spark.driver import read_topics
-from taskplace.spark.driver.read_topics import kept
 from taskplace.spark.driver.stages import Stage
-from taskplace.spark.messages import READ, TopicRead
+from taskplace.spark.inspection.driver import driver_of
+from taskplace.spark.inspection.now import now_of
+from taskplace.spark.inspection.report import report_of_checkpoint
+from taskplace.spark.messages import READ, TopicRead, kept
+from taskplace.spark.operator_messages import PartitionStatus
 from taskplace.spark.sinks import ParquetSink
 from tests.support.own_reads import ROOM, OwnReader, counted, ranges
 from topology import Topology
@@ -65,16 +74,11 @@ def test_a_manifest_without_such_a_topic_has_no_word_of_it(world):
             {0: (11, 12)},
             "0: .*up to offset 9, .*goes on at offset 11: .*ahead, .* 2 offsets would be skipped",
         ),
-        (
-            {1: (2, 3), 0: (5, 12)},
-            "0: .*goes on at offset 5: .*behind, .* 4 offsets would count twice",
-        ),
+        ({1: (2, 3), 0: (5, 12)}, "0: .*goes on at offset 5: .*behind, .* 4 offsets would count twice"),
     ],
 )
 def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
-    with pytest.raises(
-        CheckpointError, match=f"topic 'in', partition {message}; both must come from the same run"
-    ):
+    with pytest.raises(CheckpointError, match=f"topic 'in', partition {message}; both must come"):
         placed.batch(2, of)
     assert placed.journal.last_batch == 1  # nothing is committed
     placed.batch(2, {0: (9, 12), 1: (2, 3)})
@@ -82,9 +86,7 @@ def test_a_batch_goes_on_where_the_last_one_ended(placed, of, message):
 
 
 def test_another_topic_with_the_same_name_is_refused(placed):
-    with pytest.raises(
-        CheckpointError, match=r"topic 'in' had the id id, found other: .* `changed_topics: go-on`"
-    ):
+    with pytest.raises(CheckpointError, match=r"topic 'in' had the id id, found other: .*: go-on`"):
         placed.batch(2, {0: (9, 12)}, "other")
     assert placed.journal.last_batch == 1
 
@@ -143,9 +145,7 @@ def test_a_stream_goes_on_without_records_that_are_gone(world, caplog):
 )
 def test_a_repeated_batch_has_the_same_ranges(placed, of, message, caplog):
     placed.batch(1, {0: (8, 9)})
-    with pytest.raises(
-        CheckpointError, match=f"batch 1 was committed with .* of topic 'in', partition {message}"
-    ):
+    with pytest.raises(CheckpointError, match=f"batch 1 was committed with .*, partition {message}"):
         placed.batch(1, of)
     assert not caplog.records
     assert placed.journal.last_batch == 1
@@ -227,14 +227,8 @@ def test_sparks_checkpoint_is_compared_before_the_query_starts(placed, world):
     planned(again, {"logOffset": 3}, offset(p0=9, p1=2))
     started(again)
     for wrong, message in (
-        (
-            offset(p0=12, p1=2),
-            "0: .* at offset 12: it is ahead, .* 3 offsets would be skipped",
-        ),
-        (
-            offset(p0=9, p1=0),
-            "1: .* at offset 0: it is behind, .* 2 offsets would count twice",
-        ),
+        (offset(p0=12, p1=2), "0: .* at offset 12: it is ahead, .* 3 offsets would be skipped"),
+        (offset(p0=9, p1=0), "1: .* at offset 0: it is behind, .* 2 offsets would count twice"),
         (offset(p0=9), "partition 1: .* at no offset: it does not have this partition"),
         (offset("other", p0=9, p1=2), "topic 'in' had the id id, found other"),
     ):
@@ -291,3 +285,164 @@ def test_what_a_user_sees_counts_records_and_not_ranges(world):
     world.batch(placed, 1, **{"in": ranges({0: (8, 9)})})
     assert [event.rows for event in told] == [5, 1]
     assert (placed.stats.rows, placed.summary().rows, placed.journal.last.rows) == (6, 6, 1)
+
+
+# -- the lag of the topics that tasks read themselves: one record, and all that show it; no Spark, no broker
+
+
+#: The clock of the tests, seconds since 1970. A record's timestamp is its offset, in seconds.
+NOW = 100.0
+BEGIN = read_topics.InputLag.begin
+
+
+@pytest.fixture
+def reader():
+    return OwnReader()
+
+
+@pytest.fixture
+def stream(world, reader, monkeypatch):
+    """A stream that has read partition 0 up to 9, and partition 1 up to 2. The topic ends at 12 and 2."""
+    stream = world.open(counted(reader))
+    stream.lag = stream._runner.lag
+    monkeypatch.setattr(read_topics, "time", SimpleNamespace(time=lambda: NOW))
+    stream.lag._began = NOW - 10
+    stream.batch = lambda number, of: world.batch(stream, number, **{"in": ranges(of)})
+    stream.batch(0, {0: (5, 9), 1: (0, 2)})
+    reader.end = {0: 12, 1: 2, 2: 7}
+    return stream
+
+
+def partitions(stream):
+    return stream.lag.topics()["in"].partitions
+
+
+def test_positions_are_those_of_the_last_commit_and_ends_those_of_the_last_answer(stream, reader):
+    assert partitions(stream) == {0: PartitionStatus(9), 1: PartitionStatus(2)}
+    stream.lag.turn()
+    known = {0: PartitionStatus(9, 12, NOW - 9), 1: PartitionStatus(2, 2, 0.0), 2: PartitionStatus(None, 7)}
+    assert partitions(stream) == known, "9 is the first unread record; of a new partition, nothing is known"
+    assert (stream.lag.topics()["in"].lag, stream.lag.topics()["in"].rate) == (3, 0.6)
+    assert reader.committed == {0: 9, 1: 2}
+    stream.batch(1, {0: (9, 11)})
+    assert partitions(stream)[0] == PartitionStatus(11, 12, NOW - 10), "record 9 has been read meanwhile"
+    stream.batch(2, {0: (11, 14)})
+    assert partitions(stream)[0] == PartitionStatus(14, 14, 0.0), "the brokers were asked before"
+    assert reader.committed == {0: 9, 1: 2}, "a commit to the group waits for its turn"
+    stream.lag.turn()
+    assert reader.committed == {0: 14, 1: 2}
+
+
+def test_a_partition_without_records_has_the_position_that_spark_has(stream, reader):
+    log = stream.checkpoint / "spark" / "offsets"
+    log.mkdir(parents=True)
+    (log / "0").write_text('v1\n{}\n{"topic_id":"id","offsets":{"0":9,"1":2,"2":7}}')
+    stream.lag.turn()
+    assert partitions(stream)[2] == PartitionStatus(7, 7, 0.0)
+    assert reader.committed == {0: 9, 1: 2, 2: 7}
+
+
+def test_positions_of_a_topic_that_was_made_again_are_not_those_of_the_old_one(stream, reader):
+    reader.topic_id = "again"
+    stream.lag.turn()
+    assert partitions(stream) == {
+        0: PartitionStatus(None, 12), 1: PartitionStatus(None, 2), 2: PartitionStatus(None, 7)
+    }  # fmt: skip
+    assert reader.committed == {}
+
+
+def test_the_rate_is_that_of_the_last_minute(stream, reader, monkeypatch):
+    for seconds, rate in ((20, 6 / 30), (50, 6 / 60), (61, 0.0)):
+        monkeypatch.setattr(read_topics.time, "time", lambda at=NOW + seconds: at)
+        assert stream.lag.topics()["in"].rate == pytest.approx(rate)
+    stream.lag.committed({"of-before": TopicRead("x")})  # a manifest keeps topics that are read no more
+    assert len(stream.lag._rows["in"]) == 1, "old batches are forgotten"
+
+
+def test_brokers_that_do_not_answer_stop_nothing_and_are_told_of_once(stream, reader, caplog):
+    stream.lag.turn()
+    reader.error = InputError("topic 'in'", found="no answer", expected="brokers that answer")
+    with caplog.at_level(logging.WARNING, "taskplace"):
+        for number in range(1, 4):
+            stream.lag.turn()
+            stream.batch(number, {0: (8 + number, 9 + number)})
+    (line,) = (text for text in caplog.messages if "its lag is not known" in text)
+    assert "the stream goes on: InputError: topic 'in': found 'no answer'" in line
+    of = stream.lag.topics()["in"]
+    assert (of.partitions[0], of.asked) == (PartitionStatus(12, 12, 0.0), NOW), "what was known stays"
+    assert of.error.startswith("InputError: topic 'in': found 'no answer'") and reader.committed == {
+        0: 9,
+        1: 2,
+    }
+    reader.error = None
+    stream.lag.turn()
+    assert stream.lag.topics()["in"].error == "" and reader.committed == {0: 12, 1: 2}
+
+
+def test_a_driver_that_was_replaced_commits_nothing_more(stream, world, reader):
+    stream.lag.turn()
+    world.batch(world.open(counted(OwnReader())), 1, **{"in": ranges({0: (9, 11)})})
+    reader.committed = {}
+    with pytest.raises(Fenced):
+        stream.lag.turn()
+    assert reader.committed == {}
+
+
+def test_the_end_of_a_stream_waits_for_the_last_commit_but_not_for_ever(stream, reader, monkeypatch):
+    monkeypatch.setattr(read_topics, "END_SECONDS", 60.0)
+    BEGIN(stream.lag)  # the thread itself
+    stream.close()
+    assert reader.committed == {0: 9, 1: 2}
+    stream.close()
+
+
+def test_all_that_show_the_stream_show_the_same(stream, world, capsys):
+    path = str(stream.checkpoint)
+    assert main(["inspect", path]) == 0
+    shown = capsys.readouterr().out
+    assert "input       positions of the last commit; ends are not known: no driver has written" in shown
+    assert re.search(r"^in +0 +9 +\? +\? +\?$", shown, re.M)
+
+    stream.lag.turn()
+    stream._runner.operations._write()
+    status = stream._runner.operations.status()
+    seen = driver_of(stream.checkpoint)
+    said = "\n".join(lines(seen, 80))
+    assert "input lag: 3 (records, 1 min 31 s behind)" in said
+    assert [line.split() for line in inputs(status, 80)][1:] == [
+        ["topic", "partition", "position", "end", "lag", "behind"],
+        ["in", "0", "9", "12", "3", "1", "min", "31", "s"],
+        ["in", "1", "2", "2", "0", "0", "s"],
+        ["in", "2", "?", "7", "?", "?"],
+    ]
+    assert main(["status", path, "--output", "json"]) in (0, 4)
+    jsonschema.validate(json.loads(capsys.readouterr().out), json_schema())
+
+    metrics = stream.metrics()
+    assert metrics["records-lag"] == [
+        {"topic": "in", "partition": "0", "value": 3},
+        {"topic": "in", "partition": "1", "value": 0},
+    ]
+    assert metrics["records-lag-max"] == 3
+    assert metrics["records-lag-seconds"][0] == {"topic": "in", "partition": "0", "value": NOW - 9}
+    assert metrics["records-consumed-rate"] == [{"topic": "in", "value": 0.6}]
+
+    page = now_of(status)
+    assert [(row.partition, row.position, row.end, row.lag, row.seconds) for row in page.inputs] == [
+        (0, 9, 12, 3, 91), (1, 2, 2, 0, 0), (2, None, 7, None, None)
+    ]  # fmt: skip
+    assert [(figure.name, figure.value) for figure in page.figures] == [("input lag", "3")]
+    report = report_of_checkpoint(stream.checkpoint)
+    assert report.inputs == page.inputs and page.figures[0] in report.figures
+
+    stream.batch(1, {0: (9, 11)})  # a commit since the status
+    assert main(["inspect", path]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(
+        r"^input       positions of the last commit; ends as the brokers said .* ago;", shown, re.M
+    )
+    assert re.search(r"^in +0 +11 +12 +1 +\?$", shown, re.M)
+    assert main(["inspect", path, "--output", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    jsonschema.validate(found, schema("inspection"), cls=jsonschema.Draft202012Validator)
+    assert found["input"]["in"]["partitions"]["0"] == {"position": 11, "end": 12, "seconds": None}

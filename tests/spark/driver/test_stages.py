@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
 from taskplace.spark.checkpoint.manifests import history_before
+from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import stages
 from taskplace.spark.driver.bins import TaskCosts
-from taskplace.spark.driver.stages import TAIL
+from taskplace.spark.driver.stages import TAIL, IdleTasks
 from taskplace.spark.messages import (
     AttemptDescriptor,
     BinDescriptor,
@@ -24,6 +27,7 @@ from taskplace.spark.messages import (
     Report,
     cancellation_mark,
 )
+from taskplace.spark.processors import Count
 from taskplace.spark.state import environment as warm
 from taskplace.spark.worker import bin_context
 from taskplace.spark.worker import bins as attempt_reports
@@ -32,7 +36,7 @@ from tests.support.attempt_files import decoded, reports_in
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from tests.support.word_counts import counts, words
-from topology import TaskId
+from topology import TaskId, Topology
 
 
 @pytest.fixture
@@ -170,9 +174,7 @@ def test_a_bin_whose_round_is_cancelled_ends_without_an_error_and_no_task_of_it_
 ):
     """Nobody was lost, and still the bin was asked to end: the driver does not go on without the missing reports."""
     sparkless.before_attempt = lambda task: sparkless.job.on_lost() if task == at else None
-    with pytest.raises(
-        TaskplaceError, match=rf"subtopology 0 has ended without a report of {2 - at.partition} of"
-    ):
+    with pytest.raises(TaskplaceError, match=rf"without a report of {2 - at.partition} of"):
         sparkless.stage(0, BATCHES[0], PLANES)
     assert [r.task for r in reports_in(runtime.checkpoint, 0, 0)] == [TaskId(0, 0)][: at.partition]
 
@@ -253,7 +255,8 @@ def run_without_reports(runtime, cluster, owners, sizes, costs):
         expected=costs.estimates(tasks, sizes),
         histories={},
     )
-    rebalancer = SimpleNamespace(owners=lambda: owners, behind=lambda: (), loop=SimpleNamespace(generation=1))
+    state = SimpleNamespace(owners=lambda: owners, behind=lambda: ())
+    rebalancer = SimpleNamespace(state=state, lock=nullcontext(), loop=SimpleNamespace(generation=1))
     with pytest.raises(TaskplaceError, match=f"without a report of {len(tasks)}"):
         stages.run(cluster, stage, rebalancer, lambda lost: None)
 
@@ -361,3 +364,74 @@ def test_a_copy_that_is_not_where_the_driver_thinks_reads_the_manifests(world, s
     run(world, placed, range(COMMITTED, COMMITTED + 1))
     assert kept and all(one.tail for one in sent)
     assert sorted(world.stored(placed, "n")) == expected(COMMITTED + 1)
+
+
+# -- which tasks do not run in a batch; no Spark needed
+
+
+TASKS = (TaskId(0, 0), TaskId(0, 1), TaskId(0, 2))
+
+
+def program(*, ttl=None, every_batch=False, repartition=False):
+    topo = Topology("t")
+    source = topo.source("s", key=["k"], partitions=3, event_time="at")
+
+    def plain(context, rows):
+        return rows
+
+    if every_batch:
+        plain.every_batch = True
+    columns = {"k": "string"} | ({"at": "timestamp"} if ttl else {})
+    counted = source.process(plain, name="plain", event_time="at").process(
+        Count("n", by=columns, ttl=ttl, time="at" if ttl else None), name="count"
+    )
+    if repartition:
+        counted.repartition(key=["k"], name="again").process(
+            Count("m", by={"k": "string"}, over_changes=True)
+        )
+    return programs(topo.build())[0]
+
+
+def report(task, **what):
+    return replace(Report(task, "a", "", "", None, {}, {}, 0, Recovery(), {}), **what)
+
+
+def idle(state, found, rows=(), watermark=None, behind=()):
+    watermarks = {"t": watermark}
+    return sorted(state.tasks(found, TASKS, [p in rows for p in range(3)], watermarks, frozenset(behind)))
+
+
+def test_a_task_without_rows_does_not_run():
+    assert idle(IdleTasks(), program(), rows={1}) == [TaskId(0, 0), TaskId(0, 2)]
+    assert idle(IdleTasks(), program()) == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)]
+
+
+def test_a_task_whose_active_copy_is_behind_runs():
+    assert idle(IdleTasks(), program(), rows={1}, behind=[TaskId(0, 2)]) == [TaskId(0, 0)]
+
+
+def test_a_processor_may_want_every_batch():
+    assert idle(IdleTasks(), program(every_batch=True)) == []
+
+
+def test_one_task_tells_the_columns_of_what_is_repartitioned():
+    assert idle(IdleTasks(), program(repartition=True)) == [TaskId(0, 1), TaskId(0, 2)]
+    assert idle(IdleTasks(), program(repartition=True), rows={2}) == [TaskId(0, 0), TaskId(0, 1)]
+
+
+def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_is_gone():
+    state, forgets = IdleTasks(), program(ttl="1 hour")
+    assert idle(state, forgets, watermark=None) == []  # what this driver has not seen applied
+    assert idle(state, forgets, watermark=None) == []  # the batch was not committed
+    state.committed({})
+    assert idle(state, forgets, watermark=None) == list(TASKS)
+    assert idle(state, forgets, watermark=7) == []
+    state.committed({TaskId(0, 1): report(TaskId(0, 1), expiring=True), TaskId(0, 2): report(TaskId(0, 2))})
+    assert idle(state, forgets, watermark=7) == [TaskId(0, 0), TaskId(0, 2)]
+    state.committed({TaskId(0, 1): report(TaskId(0, 1))})
+    assert idle(state, forgets, watermark=7) == list(TASKS)
+    assert idle(IdleTasks(), forgets, watermark=7) == []
+
+
+def test_a_store_that_never_forgets_does_not_care_for_the_watermark():
+    assert idle(IdleTasks(), program(), watermark=7) == list(TASKS)

@@ -51,3 +51,13 @@ def test_moves_are_planned_or_forced():
     stats.count_rebalance(Rebalanced(2, 1, "", seconds=0.25))
     assert (stats.rebalances, stats.moved, stats.promotions) == (2, 1, 1)
     assert (stats.rebalance_seconds, stats.longest_rebalance) == (0.75, 0.5)
+
+
+def test_medians_are_of_the_last_batches(monkeypatch):
+    monkeypatch.setattr("taskplace.spark.driver.stats.WINDOW", 3)
+    stats = Stats()
+    for seconds in (90.0, 80.0, 3.0, 1.0):
+        stats.time({"commit": seconds})
+    stats.time({"commit": 2.0, "publish": 4.0})
+    assert stats.medians() == {"commit": 2.0, "publish": 0.0}
+    assert [len(kept) for kept in stats.phases.values()] == [3, 3]

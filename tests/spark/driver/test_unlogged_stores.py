@@ -62,7 +62,7 @@ class Lives:
         assert self.batch(keys) == {key: self.truth[key] for key in keys}
 
     def owners(self) -> dict[TaskId, str]:
-        return {task: owner.instance for task, owner in self.placed.rebalancer.owners().items()}
+        return {task: owner.instance for task, owner in self.placed.state.owners().items()}
 
 
 @pytest.fixture(

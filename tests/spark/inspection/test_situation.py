@@ -121,7 +121,7 @@ def test_a_visit_that_fails_as_a_whole_is_named_until_one_succeeds(world, moving
     placed, task = moving
     with monkeypatch.context() as patch:
         patch.setattr(
-            "taskplace.spark.worker.follow.Visit.follow_all",
+            "taskplace.spark.worker.follow.FollowWork.follow_all",
             lambda self: (_ for _ in ()).throw(ValueError("the row of k7 is bad")),
         )
         with pytest.raises(ValueError, match="k7"):

@@ -73,24 +73,20 @@ def task(tmp_path) -> Task:
     return Task(tmp_path)
 
 
-def test_removal_is_bounded_by_bytes_and_all_goes_in_the_end(task):
-    task.put(*[1000] * 10)
-    went = [task.batch(GONE, limit_bytes=3500) for _ in range(4)]
-    assert went == [([0, 1, 2], True), ([3, 4, 5], True), ([6, 7, 8], True), ([9], False)]
-    assert task.batch(GONE, limit_bytes=3500) == ([], False)
-
-
-def test_one_entry_at_least_is_removed_however_large(task):
-    task.put(10, 5000, 5000, 10, 10)
-    went = [task.batch(GONE, limit_bytes=100) for _ in range(4)]
-    assert went == [([0], True), ([1], True), ([2], True), ([3, 4], False)]
-
-
-def test_entries_and_bytes_are_both_bounds(task):
-    task.put(*[10] * 6)
-    assert task.batch(GONE, limit=2, limit_bytes=10**6) == ([0, 1], True)
-    assert task.batch(GONE, limit=2, limit_bytes=50) == ([2], True)
-    assert task.batch(GONE, limit=3, limit_bytes=10**6) == ([3, 4, 5], False)
+@pytest.mark.parametrize(
+    ("sizes", "limits", "went"),
+    [
+        ([1000] * 10, [(9, 3500)] * 4, [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]),
+        ([10, 5000, 5000, 10, 10], [(9, 100)] * 4, [[0], [1], [2], [3, 4]]),  # one at least, however large
+        ([10] * 6, [(2, 10**6), (2, 50), (3, 10**6)], [[0, 1], [2], [3, 4, 5]]),
+    ],
+)
+def test_removal_is_bounded_by_entries_and_bytes_and_all_goes_in_the_end(task, sizes, limits, went):
+    task.put(*sizes)
+    for number, (limit, limit_bytes) in enumerate(limits):
+        last = number == len(limits) - 1
+        assert task.batch(GONE, limit=limit, limit_bytes=limit_bytes) == (went[number], not last)
+    assert task.batch(GONE) == ([], False)
 
 
 def test_what_makes_up_the_bytes_exactly_still_goes(task):

@@ -87,9 +87,7 @@ def test_a_sink_whose_directory_cannot_take_a_batch_is_refused_at_the_start(worl
         make(source, target, **options)
 
     monkeypatch.setattr(os, "link", link)
-    with pytest.raises(
-        InputError, match=r"ParquetSink\.path: found '.*/out, where this failed: create a hard link"
-    ):
+    with pytest.raises(InputError, match=r"ParquetSink\.path: .*/out, where this failed: create a hard"):
         world.open(counts(world))
     assert everything(world.folder) == {world.folder / "out"}
 
@@ -147,15 +145,11 @@ def test_a_full_disk_is_not_blamed_on_the_file_system(tmp_path, monkeypatch, che
 
 def test_a_file_where_a_directory_is_to_be_is_named(world):
     (world.folder / "checkpoint").touch()
-    with pytest.raises(
-        InputError, match=r"checkpoint: found '.*/checkpoint, where this failed: create a directory"
-    ):
+    with pytest.raises(InputError, match=r"checkpoint: .*/checkpoint, .* failed: create a directory"):
         world.open(counts(world))
     (world.folder / "checkpoint").unlink()
     (world.folder / "above").touch()
-    with pytest.raises(
-        InputError, match=r"checkpoint: found '.*/above, where this failed: create a directory"
-    ):
+    with pytest.raises(InputError, match=r"checkpoint: .*/above, .* failed: create a directory"):
         world.open(counts(world), checkpoint="above/checkpoint")
 
 
@@ -174,9 +168,7 @@ def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch):
         return look(self)
 
     monkeypatch.setattr(Path, "exists", exists)
-    with pytest.raises(
-        InputError, match=rf"checkpoint: found '{hidden}, where this failed: create a directory"
-    ):
+    with pytest.raises(InputError, match=rf"checkpoint: .*{hidden}, .* failed: create a directory"):
         check_commits(hidden, "checkpoint")
 
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.state import keys as crc
+from taskplace.spark.messages import History, Position
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import Environment
 from taskplace.spark.state.keys import (
     LONG,
     SHORT,
     DamagedEntry,
-    crc32,
     crc32_all,
     physical,
     physical_all,
@@ -101,20 +101,30 @@ def test_checksums_of_columns_are_those_of_their_bytes(some):
     assert list(crc32_all(keys, values)) == [zlib.crc32(key + value) for key, value in some]
 
 
-@pytest.mark.parametrize(("length", "long"), [(LONG - 1, 0), (LONG, 1)])
-def test_only_long_data_is_left_to_the_package(monkeypatch, length, long):
-    calls: list[int] = []
-
-    def counted(data: bytes, start: int) -> int:
-        calls.append(len(data))
-        return zlib.crc32(data, start)
-
-    monkeypatch.setattr(crc, "crc32_of_long", counted)
-    data = b"v" * length
-    assert crc32(data) == zlib.crc32(data) == next(crc32_all([b""], [data]))
-    assert calls == [length] * 2 * long
+#: Long keys that differ in their last bytes only, and keys about as long as LMDB takes.
+long_keys = st.lists(
+    keys_of_any_length | st.binary(min_size=SHORT - 1, max_size=SHORT + 40),
+    min_size=1,
+    max_size=12,
+    unique=True,
+)
 
 
-def test_a_key_is_never_empty():
-    with pytest.raises(ValueError, match="never empty"):
-        physical(b"")
+@settings(print_blob=True, deadline=None, max_examples=15)
+@given(st.data(), long_keys)
+def test_long_keys_through_a_copy(tmp_path_factory, committed, contents, data, keys):
+    root = tmp_path_factory.mktemp("long")
+    state = {key: b"%d" % i for i, key in enumerate(keys)}
+    history = committed(History(), root, {"s": dict(state)}, 0)
+    gone = data.draw(st.lists(st.sampled_from(keys), unique=True))
+    with Copy(root / "c", ["s", "t"]) as copy:
+        copy.bring_to(history, root)
+        assert contents(copy)["s"] == state and copy.count("s") == len(keys)
+        assert copy.get_many("s", [*keys, b"none", b"none" * 200]) == [*state.values(), None, None]
+        copy.commit({"s": dict.fromkeys(gone) | {b"N" * 700: b"new"}}, Position(1, "lost", 99))
+    with Copy(root / "c", ["s", "t"]) as copy:
+        _, pieces = copy.dump(2)
+        after = {key: value for _, entries in pieces for key, value in entries}
+        assert after == {k: v for k, v in state.items() if k not in gone} | {b"N" * 700: b"new"}
+        assert copy.bring_to(history, root).rolled_back
+        assert contents(copy)["s"] == state

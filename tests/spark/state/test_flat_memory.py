@@ -48,7 +48,7 @@ def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(tmp_path, monke
     monkeypatch.setattr(follow, "record_batch", lambda *_: 1 / 0)
     orders = FollowRequest("", str(tmp_path), str(tmp_path), "app", {0: ["s"]}, {0: ["s"]})
     done = FollowReport("executor-1", here=True)
-    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], tmp_path, done)
-    visit.snapshot(TaskId(0, 0), history)
-    assert "ZeroDivisionError" in done.errors[TaskId(0, 0)]
+    work = follow.FollowWork(orders, follow.Budget(None), identity.executor()[1], tmp_path, done)
+    work.snapshot(TaskId(0, 0), history)
+    assert done.errors[TaskId(0, 0)] == "ZeroDivisionError"
     assert list((tmp_path / "snapshots").rglob("*.*")) == []

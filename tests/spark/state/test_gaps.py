@@ -14,10 +14,12 @@ from taskplace.spark.checkpoint.files import lasting_directory, write_file
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
+from taskplace.spark.processors import Count
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.state.transaction import View
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from tests.support.copies import peek, snapshot_of
 from topology import TaskId
 
@@ -51,7 +53,7 @@ def test_a_copy_with_gaps_is_neither_dumped_nor_read(ran):
     ran.be("2")
     with Copy(ran.copy(TaskId(0, 0), "2"), without(full, "totals").databases) as copy:
         copy.follow(history, ran.checkpoint)
-    done = visit(orders(ran, full, snapshot={TaskId(0, 0): history}))
+    done = follow(orders(ran, full, snapshot={TaskId(0, 0): history}))
     assert done.snapshots == {}
     with pytest.raises(CheckpointError, match="no usable copy"):
         View(ran.copy(TaskId(0, 0), "2"), "totals", history)
@@ -68,7 +70,7 @@ def test_a_snapshot_of_a_topology_that_never_committed_is_not_taken_for_the_whol
         with Copy(ran.copy(TaskId(0, 0), "2"), program.databases) as copy:
             copy.bring_to(history[TaskId(0, 0)], ran.checkpoint)
             copy.commit_unchanged()
-        made = visit(orders(ran, program, snapshot=history)).snapshots[TaskId(0, 0)]
+        made = follow(orders(ran, program, snapshot=history)).snapshots[TaskId(0, 0)]
     truth = ran.contents(TaskId(0, 0), "1")
     ran.history[TaskId(0, 0)] = History((), (made,))
     ran.be("3")
@@ -88,7 +90,7 @@ def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, comm
         assert contents(copy) == {"x": {b"k": b"2"}, "y": {}}
 
 
-def test_a_visit_survives_copies_that_were_cut(ran):
+def test_a_follow_job_survives_copies_that_were_cut(ran):
     ran.be("1")
     file = ran.copy(TaskId(0, 0)) / "data.mdb"
     whole = file.read_bytes()
@@ -113,9 +115,9 @@ def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_
 
     kept = [snapshot(0)]
     with Copy(tmp_path / "c", ["s"]) as copy:
-        for visit_ in range(1, 7):
-            if visit_ == 3:
-                kept.append(snapshot(visit_))
+        for version in range(1, 7):
+            if version == 3:
+                kept.append(snapshot(version))
             copy.follow(History((), tuple(kept[-2:])), tmp_path, pause=lambda: False)
     assert peek(tmp_path / "c") == Position(0, "a0", 0)
 
@@ -143,7 +145,6 @@ def test_a_driver_that_was_taken_over_removes_nothing(tmp_path):
 
 def test_more_stores_than_a_copy_can_have():
     from taskplace.spark.compile.programs import programs
-    from taskplace.spark.processors import Count
     from topology import Topology
 
     topo = Topology("t")
@@ -205,3 +206,88 @@ def test_directories_that_may_be_passed_but_not_read_are_left_alone(tmp_path, mo
     lasting_directory(tmp_path / "home" / "out")
     lasting_directory(tmp_path / "home" / "out" / "deeper")
     assert (tmp_path / "home" / "out" / "deeper").is_dir()
+
+
+# -- stores that a later topology does not have, and that come back: copies are right, warm, cold or in between
+
+
+def come_back(program, store):
+    """The program of a topology that has the store again (see `driver/structure.py`)."""
+    stores = {**program.stores, store: replace(program.stores[store], incarnation=1)}
+    return replace(program, stores=stores)
+
+
+def totals(runtime, executor):
+    found = [row for p in range(2) for row in runtime.contents(TaskId(0, p), executor)["totals"]]
+    return {row["tailnum"]: row["flights"] for row in found}
+
+
+@pytest.fixture
+def before(runtime):
+    """Two batches with the store `totals`."""
+    runtime.run_batch(FLIGHTS, PLANES)
+    runtime.run_batch(FLIGHTS, PLANES)
+    return runtime
+
+
+def test_a_cold_copy_follows_a_history_with_records_of_a_store_that_went(before):
+    before.first = without(before.first, "totals")
+    before.run_batch(FLIGHTS)  # warm
+    before.run_batch(FLIGHTS, executor="2")  # cold
+    for p in range(2):
+        assert before.contents(TaskId(0, p), "2") == before.contents(TaskId(0, p), "1")
+    assert [row["seats"] for p in range(2) for row in before.contents(TaskId(0, p), "2")["planes"]] == [
+        10,
+        20,
+    ]
+
+
+def test_another_store_under_the_same_tasks_starts_empty(before):
+    other = Count("other", by={"delay": "int64"})
+    operators = tuple(
+        replace(o, stores=("other",), processor=other) if o.name == "days" else o
+        for o in before.second.operators
+    )
+    schema = StoreSchema.of("other", other.layouts()["other"])
+    before.second = replace(before.second, operators=operators, stores={"other": schema})
+    for executor in "12":
+        before.run_batch(FLIGHTS, executor=executor)
+    rows = [row for p in range(3) for row in before.contents(TaskId(1, p), "2")["other"]]
+    assert {row["delay"]: row["count"] for row in rows} == {1: 2, 2: 2}
+
+
+def test_a_store_that_comes_back_is_empty_on_every_copy(before):
+    full = before.first
+    before.first = without(full, "totals")
+    before.run_batch(FLIGHTS)
+    before.first = come_back(full, "totals")
+    before.run_batch(FLIGHTS)
+    assert totals(before, "1") == {"a": 1, "b": 1}
+    before.run_batch(FLIGHTS, executor="2")
+    assert totals(before, "1") == totals(before, "2") == {"a": 2, "b": 2}
+
+
+def test_a_topology_that_never_committed_leaves_no_gaps_in_copies(before):
+    """Its followers passed records over; then the old topology came back, and has to see all of them."""
+    full, end = before.first, dict(before.history)
+    less = without(full, "totals")
+    for p in range(2):
+        before.be("2")
+        with Copy(before.copy(TaskId(0, p), "2"), less.databases) as copy:
+            copy.follow(end[TaskId(0, p)], before.checkpoint)
+            assert copy.position() == end[TaskId(0, p)].end
+    before.run_batch(FLIGHTS, executor="2")  # with the old topology
+    assert totals(before, "2") == {"a": 3, "b": 3}
+
+
+def test_a_lost_attempt_of_a_topology_with_more_stores_is_undone(before):
+    full = before.first
+    report = before.attempt(TaskId(0, 0), FLIGHTS)  # changes `totals`, and no manifest names it
+    assert report.change is not None
+    before.first = without(full, "totals")
+    before.run_batch(FLIGHTS)
+    assert before.history[TaskId(0, 0)] == before.history.get(TaskId(0, 0), History())
+    for p in range(2):
+        with Copy(before.copy(TaskId(0, p)), before.first.databases) as copy:
+            recovery = copy.bring_to(before.history[TaskId(0, p)], before.checkpoint)
+            assert not recovery.scratch

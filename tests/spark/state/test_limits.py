@@ -48,10 +48,7 @@ class Price(Decimal):
 
 @pytest.mark.parametrize(
     ("kind", "value", "held"),
-    [
-        (pa.decimal128(9, 2), Price("1.50"), Decimal("1.50")),
-        (pa.json_(), '{"a": 1}', '{"a": 1}'),
-    ],
+    [(pa.decimal128(9, 2), Price("1.50"), Decimal("1.50")), (pa.json_(), '{"a": 1}', '{"a": 1}')],
     ids=str,
 )
 def test_a_value_of_another_class_is_held(kind: pa.DataType, value: Any, held: Any) -> None:
@@ -83,8 +80,7 @@ def test_a_value_that_is_none_of_the_type_is_refused_itself(kind: pa.DataType, v
 
 TTL = 100 * SECOND
 SCHEMA = StoreSchema.of(
-    "s",
-    {"key": {"k": "int64"}, "value": {"at": "timestamp"}, "time": "at", "retention_ms": TTL // 1000},
+    "s", {"key": {"k": "int64"}, "value": {"at": "timestamp"}, "time": "at", "retention_ms": TTL // 1000}
 )
 
 
@@ -111,9 +107,7 @@ def test_values_that_no_array_holds_are_refused(monkeypatch) -> None:
     monkeypatch.setattr(rows_module, "LARGEST", 100)
     assert codec.decode(rows)["a"].to_pylist() == ["x" * 60, "y" * 40]
     monkeypatch.setattr(rows_module, "LARGEST", 99)
-    with pytest.raises(
-        CheckpointError, match=r"^stores\.s\.value\.a: found values of 100 bytes, expected at most 99"
-    ):
+    with pytest.raises(CheckpointError, match=r"^stores\.s\.value\.a: found values of 100 bytes, .* 99"):
         codec.decode(rows)
 
 

@@ -176,9 +176,7 @@ def test_a_row_that_is_too_long_is_refused_and_its_store_named(monkeypatch):
     codec = RowCodec(arrow_schema({"a": "string", "b": "binary"}), "stores.s.value")
     fits = pa.table({"a": ["x" * 50, "y"], "b": [b"z" * 41, b""]})
     assert [len(row) for row in codec.encode(fits)] == [100, 10]
-    with pytest.raises(
-        InputError, match=r"stores\.s\.value: found 'a row of 101 bytes', expected at most 100 bytes"
-    ):
+    with pytest.raises(InputError, match=r"stores\.s\.value: found 'a row of 101 bytes', .* 100 bytes"):
         codec.encode(pa.table({"a": ["y", "x" * 50], "b": [b"", b"z" * 42]}))
 
 

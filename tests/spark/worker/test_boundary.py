@@ -165,20 +165,8 @@ def test_each_task_of_a_bin_gets_its_rows_in_the_order_of_their_writers(
         ]
         assert rows.of(partition)["t"].to_pylist() == expected
         assert rows.of(partition)["t"].equals(read(root, written, partition)), "it can be asked again"
-
-
-@settings(print_blob=True, deadline=None, max_examples=20)
-@given(topics(), st.integers(1, 6))
-def test_the_bytes_of_a_partition_are_those_of_its_slices(tmp_path_factory, writers, partitions):
-    root = tmp_path_factory.mktemp("bin")
-    written = [
-        boundary.write(SectionFile(root, f"topics/t/0_{i}-a.arrow"), rows, ["k"], partitions)
-        for i, rows in enumerate(writers)
-    ]
-    rows = rows_of_bin(root, written, range(partitions))
-    for partition in range(partitions):
-        expected = sum(one.slices[partition].length for one in written if partition in one.slices)
-        assert rows.size_of(partition) == expected
+        bytes_of = sum(one.slices[partition].length for one in written if partition in one.slices)
+        assert rows.size_of(partition) == bytes_of
 
 
 @pytest.fixture
@@ -307,32 +295,17 @@ def test_what_is_written_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "harm", [lambda data: data[:-1], lambda data: data[:-1] + b"?", lambda data: b"?" + data]
+    "harm", [lambda data: data[:-1], lambda data: data[:-1] + b"?", lambda data: b"?" + data, None]
 )
-def test_a_damaged_listing_is_refused(tmp_path, harm):
+def test_a_damaged_or_missing_listing_is_refused(tmp_path, harm):
     listing = write_listing(tmp_path, "inputs/1", TOPICS)
     path = tmp_path / listing.file
-    path.write_bytes(harm(path.read_bytes()))
-    with pytest.raises(CheckpointError, match=f"{path}: found"):
+    data = path.read_bytes()
+    path.unlink()
+    if harm is not None:
+        path.write_bytes(harm(data))
+    with pytest.raises(CheckpointError, match=f"{path}: (found|the file is missing)"):
         read_listing(tmp_path, listing)
-
-
-def test_a_missing_listing_is_refused(tmp_path):
-    listing = write_listing(tmp_path, "inputs/1", TOPICS)
-    (tmp_path / listing.file).unlink()
-    with pytest.raises(CheckpointError, match=f"{tmp_path / listing.file}: the file is missing"):
-        read_listing(tmp_path, listing)
-
-
-def test_slices_are_chosen_by_partition(tmp_path):
-    found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
-    one = found["one/topic"]
-    assert one.of({3, 0}).tolist() == one.slices.tolist()
-    assert one.of([3]).tolist() == one.slices.tolist()[2:]
-    assert one.of([1, 2, 4, 100]).tolist() == []
-    assert one.of([]).tolist() == []
-    assert found["without rows"].of([0, 1]).tolist() == []
-    assert found["another"].of([1]).tolist() == found["another"].slices.tolist()
 
 
 @given(st.lists(st.sets(st.integers(0, 8)), min_size=1, max_size=5), st.sets(st.integers(0, 10)))

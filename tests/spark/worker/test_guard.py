@@ -20,7 +20,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import WARM
 from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from taskplace.spark.worker.guard import DiskFull, guarded, position_of, raising_disk_full
 from topology import TaskId
 
@@ -122,7 +122,7 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
         if what == "attempt":
             runtime.attempt(TaskId(0, 0), [("a", 1)])
         else:
-            visit(orders)
+            follow(orders)
 
     exits = []
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_a_full_disk_hides_no_copies(runtime, monkeypatch):
     runtime.run_batch([("a", 1), ("b", 2)])
     runtime.be("1")
     orders = FollowRequest("executor-1", str(runtime.checkpoint), str(runtime.state), "app", {}, {})
-    before = visit(orders).copies
+    before = follow(orders).copies
     for mark in runtime.state.glob("*/.*.read"):
         mark.unlink()
     really_open = os.open
@@ -153,7 +153,7 @@ def test_a_full_disk_hides_no_copies(runtime, monkeypatch):
         return really_open(path, *args, **kwargs)
 
     monkeypatch.setattr(os, "open", open_)
-    assert visit(orders).copies == before != {}
+    assert follow(orders).copies == before != {}
 
 
 @pytest.fixture

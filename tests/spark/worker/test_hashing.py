@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
+import random
 import time
 from pathlib import Path
 from types import ModuleType
 
+import confluent_kafka
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,7 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.hashing import hashed_as, partition_of, spark_hash
+from taskplace.spark.worker.hashing import (
+    ANY,
+    hashed_as,
+    known_partitioner,
+    partition_of,
+    partitions_of,
+    spark_hash,
+)
 from tests.differential.hashing import hashed
 
 HERE = Path(__file__).parent
@@ -66,14 +76,6 @@ def test_a_row_has_one_hash_whatever_is_beside_it(rows, partitions):
     assert together.tolist() == alone
     assert together.dtype == np.int32
     assert not len(rows) or (together.min() >= 0 and together.max() < partitions)
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.decimal128(10, 2), pa.timestamp("ns"), pa.uint32(), pa.list_(pa.int32())]
-)
-def test_a_key_that_spark_would_hash_otherwise_is_refused(kind):
-    with pytest.raises(InputError, match="a key of type boolean"):
-        spark_hash([pa.nulls(1, kind)])
 
 
 #: What keys may be of, by the values to try them with.
@@ -155,3 +157,78 @@ def test_one_long_key_does_not_make_the_others_dear():
     short, long = [b"12345678"] * 50_000, [b"x" * (1 << 18)]
     apart = seconds(short) + seconds(long)
     assert seconds(short + long) < 20 * apart  # it was several hundred times that
+
+
+# -- partitions of keys, compared with the partitioners of librdkafka, kafka-python and our own, key by key
+
+
+COUNTS = (1, 2, 7, 12, 4096, 2**31 - 1)
+ABOVE = 0xFFFFFFFF
+
+
+def keys(seed: int = 7) -> list[bytes]:
+    """Return keys of many lengths."""
+    rng = random.Random(seed)
+    return [rng.randbytes(length) for length in [*[*range(70)] * 4, 1_000_003]]
+
+
+@pytest.fixture(scope="module")
+def librdkafka() -> ctypes.CDLL:
+    """The library that confluent-kafka brings along."""
+    site = Path(confluent_kafka.__file__).parents[1]
+    (path,) = site.glob("confluent_kafka.libs/librdkafka-*.so*")
+    return ctypes.CDLL(str(path))
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
+@pytest.mark.parametrize("partitions", COUNTS)
+def test_partitions_are_those_of_librdkafka(librdkafka, partitioner, partitions):
+    function = getattr(librdkafka, f"rd_kafka_msg_partitioner_{partitioner}")
+    function.restype = ctypes.c_int32
+    function.argtypes = [
+        ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p
+    ]  # fmt: skip
+    every = keys()
+    expected = [function(None, key, len(key), partitions, None, None) for key in every]
+    assert partitions_of(pa.array(every), partitioner, partitions).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a_random"]
+)
+def test_producers_of_librdkafka_put_keys_there(name):
+    """A producer sends to a cluster in this process, which librdkafka brings along. Its topics have 4 partitions."""
+    producer = confluent_kafka.Producer({"test.mock.num.brokers": 1, "partitioner": name, "log_level": 0})
+    where: dict[bytes, set[int]] = {}
+    for key in {*keys()[:200], b""}:
+        producer.produce(
+            "t",
+            key=key[:100],
+            on_delivery=lambda error, sent: where.setdefault(sent.key() or b"", set()).add(sent.partition()),
+        )
+    assert producer.flush(30) == 0
+    found = partitions_of(pa.array(list(where)), known_partitioner(name, "p"), 4).tolist()
+    checked = [
+        (partition, sent) for partition, sent in zip(found, where.values(), strict=True) if partition != ANY
+    ]
+    assert len(checked) > 50
+    assert all({partition} == sent for partition, sent in checked)
+
+
+def test_keys_that_decide_nothing():
+    payloads = pa.array([None, b"", b"a"])
+    assert partitions_of(payloads, "consistent", 4).tolist()[:2] == [ANY, 0]
+    assert partitions_of(payloads, "consistent_random", 4).tolist()[:2] == [ANY, ANY]
+    assert partitions_of(payloads, "murmur2", 4)[0] == ANY != partitions_of(payloads, "murmur2", 4)[1]
+
+
+def test_chunked_and_sliced_keys():
+    every = keys()[:100]
+    whole = partitions_of(pa.array(every), "murmur2", 12).tolist()
+    assert partitions_of(pa.chunked_array([every[:7], every[7:]]), "murmur2", 12).tolist() == whole
+    assert partitions_of(pa.array(every)[5:50], "murmur2", 12).tolist() == whole[5:50]
+
+
+def test_an_unknown_partitioner():
+    with pytest.raises(InputError, match=r"p: found 'murmur3', expected one of .*did you mean 'murmur2'"):
+        known_partitioner("murmur3", "p")

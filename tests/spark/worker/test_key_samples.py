@@ -52,10 +52,6 @@ def test_samples_are_spread_over_the_rows():
         FLIGHTS.check(rows, 1)
 
 
-def test_without_a_column_of_keys_nothing_is_compared():
-    PartitionedTopic(topic="t", partitions=4, partitioner="murmur2").check(rows_of(0), 1)
-
-
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
 def test_without_offsets_the_error_leads_to_the_key_without_showing_it(kind):
     rows = rows_of(0)
@@ -100,9 +96,7 @@ def test_a_part_with_keys_of_another_partition_is_noticed():
     check = FLIGHTS.of_records(1, 0, 800)
     check(records_of(1))
     check(records_of(1).slice(0, 0))
-    with pytest.raises(
-        InputError, match=r"partition 1, offset 40\d: found 'a key that belongs to partition 2"
-    ):
+    with pytest.raises(InputError, match=r"partition 1, offset 40\d: .* that belongs to partition 2"):
         check(records_of(2, first=400))
 
 

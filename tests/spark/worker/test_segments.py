@@ -11,7 +11,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.messages import FollowRequest
 from taskplace.spark.worker import bin_context as segments
 from taskplace.spark.worker.bin_context import BATCHES, segment
-from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.follow import follow
 from tests.support.attempts import BATCHES as ROWS
 from tests.support.attempts import PLANES
 from topology import TaskId
@@ -37,23 +37,19 @@ def test_another_driver_and_another_checkpoint_get_segments_of_their_own(tmp_pat
     assert used(tmp_path / "b", 4, 1) is files[2]
 
 
-def test_a_process_that_was_forked_gets_its_own(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda file, patch: patch.setattr(os, "getpid", lambda: -1),  # a process that was forked
+        lambda file, patch: file.path.unlink(),  # the checkpoint was removed and made again
+        lambda file, patch: patch.setattr(file, "failed", True),
+    ],
+)
+def test_a_segment_of_another_process_or_that_has_gone_or_failed_is_left(tmp_path, monkeypatch, harm):
     first = used(tmp_path, 0)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert used(tmp_path, 0) is not first
-
-
-def test_a_checkpoint_that_was_removed_and_made_again_gets_a_new_segment(tmp_path):
-    first = used(tmp_path, 0)
-    first.path.unlink()
+    harm(first, monkeypatch)
     again = used(tmp_path, 1)
     assert again is not first and again.path.exists()
-
-
-def test_a_segment_that_failed_is_left(tmp_path):
-    first = used(tmp_path, 0)
-    first.failed = True
-    assert used(tmp_path, 0) is not first
 
 
 def test_a_process_keeps_a_bounded_number_open(tmp_path, monkeypatch):
@@ -102,7 +98,7 @@ def test_a_segment_of_several_batches_is_not_needed_if_a_snapshot_covers_all_of_
         snapshot={task: history},
     )
     runtime.be("1")
-    snapshot = visit(order).snapshots[task]
+    snapshot = follow(order).snapshots[task]
     truth = runtime.contents(task)
     harm(runtime.checkpoint / segment)
     runtime.be("2")

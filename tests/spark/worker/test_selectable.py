@@ -50,10 +50,7 @@ def test_a_column_is_replaced_by_one_with_the_same_values(given, kind, cut):
     made.validate(full=True)
 
 
-@pytest.mark.parametrize(
-    "column",
-    [TEXTS, LISTS, MAPS, pa.nulls(5)],
-)
+@pytest.mark.parametrize("column", [TEXTS, LISTS, MAPS, pa.nulls(5)])
 def test_other_columns_stay_as_they_are(column):
     rows = pa.table({"x": column})
     assert canonical_rows(rows, "f") is rows

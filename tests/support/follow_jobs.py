@@ -1,9 +1,9 @@
-"""Orders for a visit, and its report."""
+"""Requests of follow jobs, and their reports."""
 
 from __future__ import annotations
 
 from taskplace.spark.messages import FollowReport, FollowRequest
-from taskplace.spark.worker.follow import visit_all
+from taskplace.spark.worker.follow import follow_all
 
 ROWS = [
     [("N1", 5), ("N7", 7), ("N3", -1)],
@@ -20,10 +20,10 @@ def orders(runtime, instance="executor-2", **what):
     return FollowRequest(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
 
 
-def visit(runtime, given, executor="2"):
-    """Visit an executor as Spark does: orders and the report are sent as bytes and text."""
+def run_job(runtime, given, executor="2"):
+    """Run a follow job on an executor as Spark does: the request and the report are sent as bytes."""
     runtime.be(executor)
-    (answer,) = visit_all([bytearray(given.encode())])
+    (answer,) = follow_all([bytearray(given.encode())])
     found = FollowReport.decode(answer)
     assert FollowReport.decode(found.encode()) == found
     return found

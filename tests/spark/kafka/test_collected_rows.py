@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.worker.topic_reader import CollectedRows
+from taskplace.spark.kafka.collected_rows import CollectedRows
 
 COLUMNS = pa.schema([("n", pa.int64()), ("text", pa.string()), ("list", pa.list_(pa.string()))])
 
