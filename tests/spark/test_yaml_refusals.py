@@ -380,18 +380,8 @@ def test_an_unknown_field_is_refused_at_every_level():
         f"input.customers = {{kafka: {{topic: t, servers: 'b:1', key: {key}}}}} ;; runtime = {{}} ;; placement = {{}}"
         " ;; output.bests = {kafka: {topic: o, servers: 'b:1', key: customer}} ;; report = {} ;; spark = {}"
     )
-    names = {
-        "sources",
-        "stores",
-        "nodes",
-        "input",
-        "output",
-        "columns",
-        "by",
-        "key",
-        "value",
-        "schema",
-        "aggregates",
+    names = {"sources", "stores", "nodes", "input", "output", "columns", "by", "key", "value", "schema"} | {
+        "state"
     }
     for path in ((), *places(document)):
         at = document
