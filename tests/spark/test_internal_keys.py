@@ -45,10 +45,7 @@ def test_a_repartition_s_key_that_another_driver_finds_of_another_type_is_refuse
     world.batch(world.open(by_g(world, as_it_is)), 0, **{"in": groups(some, INT32)})
     other = world.open(by_g(world, as_it_is))
     for _ in range(2):
-        with pytest.raises(
-            CheckpointError,
-            match=r"the key of topic 'by-g-repartition' had the types int32, found int64.*cast the key",
-        ):
+        with pytest.raises(CheckpointError, match=r"'by-g-repartition' had the types int32, found int64"):
             world.batch(other, 1, **{"in": groups(some, INT64)})
         assert other.journal.last_batch == 0
     world.batch(other, 1, **{"in": groups(some, INT32)})
@@ -145,24 +142,15 @@ def test_a_repartitioned_side_of_a_join_may_be_empty_and_then_of_any_type(world)
 
 
 # ------------------------------------------------------------------------- what sources may be keyed by
-def described(fields: dict[str, Any]) -> Any:
-    """Stands for a data frame with these columns."""
-    schema = StructType()
-    for name, kind in fields.items():
-        schema = schema.add(name, kind)
-    return schema
-
-
 def test_collated_keys_are_refused():
     topo = Topology("t")
     topo.source("in", key=["n", "k"], partitions=2).process(
         Count("c", by={"n": "int32", "k": "string"})
     ).sink("o")
-    built, number = topo.build(), IntegerType()
-    with pytest.raises(
-        InputError, match=r"^sources\.in: found .a key of int, string collate UTF8_LCASE.*cast the column"
-    ):
-        sources.check_sources(built, {"in": described({"n": number, "k": StringType("UTF8_LCASE")})})
-    sources.check_sources(
-        built, {"in": described({"n": number, "k": StringType(), "other": StringType("UTF8_LCASE")})}
-    )
+    built, keys = topo.build(), StructType().add("n", IntegerType())
+    with pytest.raises(InputError, match=r"^sources\.in: found .a key of int, string collate UTF8_LCASE"):
+        sources.check_sources(
+            built, {"in": StructType().add("n", IntegerType()).add("k", StringType("UTF8_LCASE"))}
+        )
+    collated = StringType("UTF8_LCASE")
+    sources.check_sources(built, {"in": keys.add("k", StringType()).add("other", collated)})
