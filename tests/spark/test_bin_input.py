@@ -23,9 +23,8 @@ def what_came(elements):
     for element, batches in elements:
         counts: dict[int, list[int]] = {}
         for batch in batches:
-            rows = pa.ipc.read_record_batch(
-                pa.py_buffer(batch), pa.schema([("p", pa.int32()), ("value", pa.int64())])
-            )
+            schema = pa.schema([("p", pa.int32()), ("value", pa.int64())])
+            rows = pa.ipc.read_record_batch(pa.py_buffer(batch), schema)
             for row in rows.to_pylist():
                 count = counts.setdefault(row["p"], [0, 0])
                 count[0], count[1] = count[0] + 1, count[1] + row["value"]
@@ -74,13 +73,8 @@ def test_each_bin_gets_the_rows_of_its_range_where_it_is_pinned(shuffled, monkey
     ]  # the second has no rows, the fifth no partition
     executors = bridge.executors()
     wanted = [executors[i % len(executors)] for i in range(len(ranges))]
-    job = bridge.pinned(
-        [f"{i} {e.id}".encode() for i, e in enumerate(wanted)],
-        [e.location for e in wanted],
-        what_came,
-        arrow,
-        ranges,
-    )
+    elements = [f"{i} {e.id}".encode() for i, e in enumerate(wanted)]
+    job = bridge.pinned(elements, [e.location for e in wanted], what_came, arrow, ranges)
     answers = bridge.run(job, range(len(ranges)), tag="bins")
     assert [answer[0] for answer in answers] == [f"{i} {e.id}" for i, e in enumerate(wanted)]
     assert [answer[1] for answer in answers] == [e.id for e in wanted]

@@ -19,14 +19,52 @@ from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.partition_checks import KeyColumn, Split, check_splits
 
-TEXTS = ["7", "07", "7.0", " 7", "+7", "true", "1", "True", "", "2020-01-01", "2020-01-01 00:00:00", "-0", "0", "NaN"]
+TEXTS = [
+    "7",
+    "07",
+    "7.0",
+    " 7",
+    "+7",
+    "true",
+    "1",
+    "True",
+    "",
+    "2020-01-01",
+    "2020-01-01 00:00:00",
+    "-0",
+    "0",
+    "NaN",
+]
 INTS = [0, 1, 2, -1, 7, 127, -128]
 WIDE = [*INTS, 2**53, 2**53 + 1, 2**62, 2**62 + 1, -(2**63), 2**63 - 1]
 WIDE += [86_400_000, 3_600_000_000, 1_383_456_600_000_000]
-FLOATS = [0.0, -0.0, 1.0, 1.5, 1.25, 0.1, 2.0**53, 2.0**62, math.inf, -math.inf, math.nan, 1e300, 16_777_216.0]
+FLOATS = [
+    0.0,
+    -0.0,
+    1.0,
+    1.5,
+    1.25,
+    0.1,
+    2.0**53,
+    2.0**62,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e300,
+    16_777_216.0,
+]
 DECIMALS = [Decimal(text) for text in ("0.00", "0.01", "1.00", "1.50", "-1.50", "123456.78", "0.10")]
 LONG = [Decimal(f"12345678901234567890.1{digit}") for digit in "12"]
-TIMES = [0, 1, 999_999, 1_000_000, 86_400_000_000, 86_400_000_001, 1_383_456_600_000_000, 1_383_460_200_000_000]
+TIMES = [
+    0,
+    1,
+    999_999,
+    1_000_000,
+    86_400_000_000,
+    86_400_000_001,
+    1_383_456_600_000_000,
+    1_383_460_200_000_000,
+]
 TIMES += [2**62]
 
 
@@ -58,10 +96,21 @@ SAMPLES: list[pa.Array] = [
     raw(pa.duration("us"), TIMES),
 ]
 #: What a store's key may be of.
-_PLAIN = "string binary bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64 date32 date64 time64[us] time32[s]"
+_PLAIN = (
+    "string binary bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64 date32 date64 time32[s]"
+)
 KINDS = [
-    *map(pa.type_for_alias, f"{_PLAIN} time64[ns] duration[us] duration[ms] timestamp[us] timestamp[ns]".split()),
-    *(pa.decimal128(10, 1), pa.decimal128(38, 3), pa.decimal128(10, 2), pa.decimal256(40, 2), pa.timestamp("ms")),
+    *map(
+        pa.type_for_alias,
+        f"{_PLAIN} time64[us] time64[ns] duration[us] duration[ms] timestamp[us] timestamp[ns]".split(),
+    ),
+    *(
+        pa.decimal128(10, 1),
+        pa.decimal128(38, 3),
+        pa.decimal128(10, 2),
+        pa.decimal256(40, 2),
+        pa.timestamp("ms"),
+    ),
     *(pa.timestamp("us", tz="UTC"), pa.timestamp("s", tz="America/New_York")),
 ]
 
@@ -232,5 +281,7 @@ def test_what_is_held_or_asked_for_by_a_name_is_taken(column, kind, made):
 )
 def test_a_nested_key_is_not_to_be_kept_as_it_is(kind: pa.DataType) -> None:
     split = Split("node", "store", "a", (KeyColumn("k", "k", pa.string()),))
-    with pytest.raises(InputError, match="columns of keys are flat: select a part of it, or cast it to string"):
+    with pytest.raises(
+        InputError, match="columns of keys are flat: select a part of it, or cast it to string"
+    ):
         check_splits([split], {"a": {"k": kind}})

@@ -22,10 +22,8 @@ from taskplace.spark.checkpoint.files import write_file
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker import bin_context as segments
-from taskplace.spark.worker.follow import visit
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
 from tests.support.sparkless import Sparkless
@@ -87,19 +85,7 @@ class Stream:
 
     def snapshot(self) -> None:
         """Make snapshots of all tasks, as visits do."""
-        runtime = self.runtime
-        runtime.be("1")
-        programs = {0: runtime.first, 1: runtime.second}
-        orders = FollowRequest(
-            "executor-1",
-            str(runtime.checkpoint),
-            str(runtime.state),
-            "app",
-            {number: sorted(program.databases) for number, program in programs.items()},
-            {number: sorted(program.logged) for number, program in programs.items()},
-            snapshot=self.journal.history,
-        )
-        done = visit(orders)
+        done = self.runtime.follow(snapshot=self.journal.history)
         assert not done.errors
         self.journal.add_snapshots(done.snapshots)
 

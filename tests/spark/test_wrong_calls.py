@@ -95,26 +95,6 @@ def test_processors_and_sinks(made):
     each(made, **PROCESSORS[made])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Count("s", by=["k"]), r"^Aggregate\('s'\)\.by: found \['k'\], expected columns with their types"),
-        (lambda: Count("s", by="k"), r"^Aggregate\('s'\)\.by: found 'k', expected columns with their types"),
-        (lambda: Deduplicate("s", by={"k": "strin"}), r"by\.k: found 'strin', .*did you mean 'string'\?"),
-        (lambda: TableJoin("s", by="k", columns=KEY), r"^TableJoin\('s'\)\.by: found 'k', expected columns"),
-        (lambda: TableJoin("s", by=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
-        (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
-        (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
-        (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found nothing, expected a function"),
-        (lambda: Tumbling("at", "3600000"), r"\.size: found '3600000', .*did you mean '3600000 ms'\?"),
-        (lambda: Tumbling("at", "1 month"), r"\.size: found '1 month', .*no fixed length"),
-    ],
-)  # fmt: skip
-def test_what_was_meant_is_named(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
 # ------------------------------------------------------------------------- Placed
 
 
@@ -210,18 +190,15 @@ def test_what_was_wrong_with_a_call_is_named(world, call, message):
         call(placed)
 
 
-@pytest.mark.parametrize(
-    "key", [1.5, 2.0, Decimal("1.5"), np.float32(1.5), True, "1", datetime.datetime(2026, 1, 1), 2**70]
-)
-def test_a_key_that_its_type_cannot_hold_is_no_other_key(world, key):
+def test_a_key_that_its_type_cannot_hold_is_no_other_key(world):
     topo = Topology("t")
-    counts = topo.source("in", key="id", partitions=2).process(Count("n", by={"id": "int64"}), name="c")
-    counts.sink("out", target=ParquetSink(world.folder / "out"))
+    topo.source("in", key="id", partitions=2).process(Count("n", by={"id": "int64"}), name="c")
     placed = world.open(topo)
     world.batch(placed, 0, **{"in": pa.table({"id": [1, 2]})})
     store = placed.store("n")
-    with pytest.raises(InputError, match=r"^key\.id: found .*, expected int64.*; "):
-        store.get({"id": key})
+    for key in (1.5, 2.0, Decimal("1.5"), np.float32(1.5), True, "1", datetime.datetime(2026, 1, 1), 2**70):
+        with pytest.raises(InputError, match=r"^key\.id: found .*, expected int64.*; "):
+            store.get({"id": key})
     with pytest.raises(InputError, match=r"^keys\.id: found "):
         store.get_many(pa.table({"id": [1.5]}))
     assert store.get({"id": 1}) == store.get({"id": np.int8(1)}) == {"count": 1}
@@ -318,16 +295,12 @@ def two_nodes(one: Any, other: Any, **stores: Any) -> Topology:
     return topo
 
 
-SAME = Count("n", by={"k": "string"})
+SAME = Count("n", by=KEY)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        (SAME, SAME),
-        (Count("n", by={"k": "string"}), Count("n", by={"k": "string"})),
-        (Deduplicate("n", by={"k": "string"}), Deduplicate("n", by={"k": "string"})),
-    ],
+    [(SAME, SAME), (SAME, Count("n", by=KEY)), (Deduplicate("n", by=KEY), Deduplicate("n", by=KEY))],
 )
 def test_one_store_of_two_operators_is_refused_unless_both_nodes_name_it(one, other):
     says = rf"^stores\.n: found .*of node 'a' and {type(one).__name__} of node 'b'.*name it at each .*stores=\['n'\]"
