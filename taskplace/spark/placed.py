@@ -91,7 +91,6 @@ class Placed:
         **keywords: Unpack[PlacedKeywords],
     ) -> None:
         checks.check_reporter(reporter)
-        checks.check_bridge(bridge)
         stream = checks.stream_definition(
             topology,
             checkpoint=checkpoint,
@@ -121,7 +120,7 @@ class Placed:
         *,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
-    ) -> PlacedQuery[Placed]:
+    ) -> PlacedQuery:
         """Start one streaming query over all sources and return its handle.
 
         - `sources`: by external topic, its streaming data frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from taskplace.spark.bridge.queries import jvm_running
 
@@ -17,22 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from taskplace.record.events import InstanceView
+    from taskplace.spark.placed import Placed
 
 
-class Closeable(Protocol):
-    """The methods of the placed stream that the handle uses."""
-
-    def close(self) -> None:
-        """Stop the replication."""
-
-    def placement(self) -> tuple[InstanceView, ...]:
-        """Return what each executor runs and follows."""
-
-
-PlacedT = TypeVar("PlacedT", bound=Closeable)
-
-
-class PlacedQuery(Generic[PlacedT]):
+class PlacedQuery:
     """Has the interface of `pyspark.sql.streaming.StreamingQuery`.
 
     - `placed`: the stream that the query runs
@@ -53,7 +41,7 @@ class PlacedQuery(Generic[PlacedT]):
 
     def __init__(
         self,
-        placed: PlacedT,
+        placed: Placed,
         query: StreamingQuery,
         start_again: Callable[[], StreamingQuery | None] | None = None,
     ) -> None:

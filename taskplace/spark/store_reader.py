@@ -15,8 +15,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -37,34 +36,9 @@ from taskplace.validation import nearest
 from topology import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.spark.checkpoint.journal import Journal
-    from taskplace.spark.cluster import Cluster
-    from taskplace.spark.driver.cluster_state import ClusterState
-    from taskplace.spark.driver.rebalancer import Rebalancer
-    from taskplace.spark.worker.program import Program
+    from taskplace.spark.placed import Placed
 
 TRIES = 3
-
-
-class Readable(Protocol):
-    """The parts of `Placed` that a reader uses."""
-
-    bridge: Cluster
-    journal: Journal
-    programs: tuple[Program, ...]
-    rebalancer: Rebalancer
-    state_root: Path
-
-    @property
-    def state(self) -> ClusterState:
-        """The copies of all tasks, and the lag of each."""
-
-    @property
-    def reads(self) -> Path:
-        """The directory to which stores are written when they are read as data frames."""
-
-    def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, sorted by partition."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -85,7 +59,7 @@ class StoreReader:
 
     def __init__(
         self,
-        placed: Readable,
+        placed: Placed,
         name: str,
         *,
         copies: Literal["active", "standby"] = "active",

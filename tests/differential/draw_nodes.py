@@ -234,10 +234,7 @@ class NodeDrawing(DataDrawing):
         if not found:
             return None
         other, shared, new = draw.choice(found)
-        on = [
-            *key,
-            *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1),
-        ]
+        on = [*key, *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1)]
         if not on:
             return None
         table = self.shapes[other]

@@ -51,11 +51,7 @@ CASES = {
     "split by others": (case(MERGED, count("both", "k", "x"), a=source(), b=source("x")), MUST),
     "split by others behind a function": (
         case(
-            FILTERED,
-            Node("both", "merge", ["some", "b"]),
-            count("both", "k", "x"),
-            a=source(),
-            b=source("x"),
+            FILTERED, Node("both", "merge", ["some", "b"]), count("both", "k", "x"), a=source(), b=source("x")
         ),
         MUST,
     ),

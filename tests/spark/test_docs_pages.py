@@ -149,31 +149,6 @@ def test_sliding_windows_have_the_clicks_of_their_hour(world):
     assert {key: n for key, n in ends.items() if key[0] != "c"} == dict(wanted)
 
 
-def test_a_row_counts_in_the_sliding_windows_for_which_it_is_not_late(world):
-    page = run(WINDOWS, {}, data=world.folder)
-    page["sliding"].sink("kept", target=(kept := Kept()))
-    world.come(1)
-    placed = world.open(page["topology"])
-
-    def batch(number, *clicks):
-        users, times = zip(*clicks, strict=True)
-        ids = [10 * number + i for i in range(len(clicks))]
-        table = pa.table({"id": ids, "user": users, "page": ["p"] * len(clicks)})
-        times = pa.array(map(at, times), pa.timestamp("us", "UTC"))
-        world.batch(placed, number, clicks=table.append_column("at", times))
-
-    batch(0, ("b", "11:00"))
-    batch(1, ("b", "11:00"))
-    batch(2, ("a", "10:42"))  # behind the watermark of the batch before, 10:50
-    assert placed.stats.late == 2
-    batch(3, ("b", "15:00"))
-    batch(4, ("b", "15:00"))
-    sent = [row for rows in kept.rows.values() for row in rows if row["user"] == "a"]
-    starts = [at("10:50") + number * timedelta(minutes=5) for number in range(10)]
-    assert sorted(row["window_start"] for row in sent) == starts
-    assert {row["clicks"] for row in sent} == {1}
-
-
 def test_the_lists_of_the_page_are_those_of_plain_python():
     """Lists of three elements at most, over batches of several rows of a key, with late rows and with days between."""
     page = run(PROCESSORS, {})

@@ -78,14 +78,6 @@ def test_a_first_batch_whose_tasks_do_not_agree_on_the_type_of_a_key_is_refused(
     assert world.sent("out") == {}
 
 
-def test_tasks_that_agree_on_the_type_of_a_key_are_compared_once(world, monkeypatch):
-    placed, bound = world.open(by_g(world, as_it_is)), []
-    bind = placed.journal.bind_keys
-    monkeypatch.setattr(placed.journal, "bind_keys", lambda keys: [bound.append(dict(keys)), bind(keys)])
-    world.batch(placed, 0, **{"in": groups(list(range(8)), INT64)})
-    assert bound.count({"by-g-repartition": ("int64",)}) == 1
-
-
 def test_a_small_number_that_grows_is_hashed_as_before_and_goes_on(world):
     some = list(range(-4, 4))
     for batch, kind in enumerate((INT16, INT32, pa.int8(), INT16)):

@@ -103,16 +103,6 @@ def test_a_number_that_is_no_partition_stops_the_batch(cluster, placed, partitio
     assert placed.journal.last_batch == 0
 
 
-def test_a_bad_record_stops_the_batch_with_its_place(cluster, placed):
-    from dataclasses import replace
-
-    rows = decoded(records(cluster, 20, first=500), replace(DECODER, bad_records="stop"))
-    with pytest.raises(
-        Exception, match=r"topic 'flights', partition \d, offset 509: found .*JSON is malformed"
-    ):
-        rows.collect()
-
-
 def test_times_are_the_same_in_every_zone(cluster):
     before = cluster.conf.get("spark.sql.session.timeZone")
     cluster.conf.set("spark.sql.session.timeZone", "America/New_York")

@@ -271,11 +271,7 @@ def live(folder: Path, seed: int, batches: int) -> Life:
 
 def check_what_happened(lives: list[Life]) -> None:
     """A life in which nothing dies proves nothing."""
-    for points, what in (
-        (DRIVER_POINTS, "crashed"),
-        (DRIVER_POINTS, "overtaken"),
-        (WORKER_POINTS, "died"),
-    ):
+    for points, what in ((DRIVER_POINTS, "crashed"), (DRIVER_POINTS, "overtaken"), (WORKER_POINTS, "died")):
         assert set(points) <= {point for life in lives for point in getattr(life, what)}, what
     for name in (
         "losses",

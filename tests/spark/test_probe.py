@@ -33,8 +33,7 @@ def session(without: str = "", without_class: str = "") -> Any:
         commons=SimpleNamespace(lang3=SimpleNamespace(ArrayUtils=SimpleNamespace(toString=str)))
     )
     jvm = SimpleNamespace(
-        java=SimpleNamespace(lang=SimpleNamespace(Class=found)),
-        org=SimpleNamespace(apache=arrays),
+        java=SimpleNamespace(lang=SimpleNamespace(Class=found)), org=SimpleNamespace(apache=arrays)
     )
     return SimpleNamespace(_jsparkSession=object(), sparkContext=SimpleNamespace(_jvm=jvm))
 

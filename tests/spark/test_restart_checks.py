@@ -64,10 +64,7 @@ def starts(placed: Placed, ddl: str) -> None:
             "k string, m long",
             r"^sinks\.out: found \"columns \['k', 'm'\]\".*expected the columns of the sink",
         ),
-        (
-            "k string, n long, m long",
-            r"^sinks\.out: .*, or declare the sink's schema",
-        ),
+        ("k string, n long, m long", r"^sinks\.out: .*, or declare the sink's schema"),
     ],
 )
 def test_a_sink_with_other_columns_than_before(world, monkeypatch, ddl, says):

@@ -15,14 +15,7 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.compile.programs import programs
-from taskplace.spark.messages import (
-    Answer,
-    AttemptDescriptor,
-    BinDescriptor,
-    Change,
-    History,
-    Question,
-)
+from taskplace.spark.messages import Answer, AttemptDescriptor, BinDescriptor, Change, History, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.transaction import View
 from taskplace.spark.store_reader import StoreReader

@@ -115,12 +115,12 @@ def test_every_parameter_of_placed(world):
         "topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s", "config": None,
         "snapshot_interval": 10, "snapshot_bytes": 10, "follower_share": 0.1, "compression": "lz4",
         "bytes_per_task": 100, "locality_wait_ms": 5, "tags": None, "weights": None, "idle_closing": None,
-        "reporter": None, "bridge": world,
+        "reporter": None,
     }  # fmt: skip
-    each(lambda **given: Placed(world.spark, **given).close(), **base)
+    each(lambda **given: Placed(world.spark, bridge=world, **given).close(), **base)
     for host in WRONG:
-        clean(Placed, world.spark, **{**base, "tags": {"h": host}})
-        clean(Placed, world.spark, **{**base, "weights": {"0": host}})
+        clean(Placed, world.spark, bridge=world, **{**base, "tags": {"h": host}})
+        clean(Placed, world.spark, bridge=world, **{**base, "weights": {"0": host}})
 
 
 @pytest.mark.parametrize(
