@@ -74,32 +74,18 @@ class DataDrawing(Drawing):
             if draw.random() < late:
                 time -= draw.randrange(0, 30 * SECOND, 250_000)
             if draw.random() < wild:
-                time += (
-                    draw.choice(
-                        [
-                            3600,
-                            -3600,
-                            86_400,
-                            864_000,
-                            -100 * 31_536_000,
-                            *[at // SECOND - time // SECOND for at in far],
-                        ]
-                    )
-                    * SECOND
-                )
+                away = [at // SECOND - time // SECOND for at in far]
+                time += draw.choice([3600, -3600, 86_400, 864_000, -100 * 31_536_000, *away]) * SECOND
             time = max(limits.FURTHEST[0], min(time, limits.FURTHEST[1]))
             return time // DAY if kind == "date" else time
 
-        batches = [
-            {
-                name: [
-                    {c: value(name, c, kind, batch, i) for c, kind in source.columns.items()}
-                    for i in range(draw.choice([0, 0, 1, 3, 8, 20]))
-                ]
-                for name, source in self.sources.items()
-            }
-            for batch in range(count)
-        ]
+        def rows_of(topic: str, batch: int) -> list[Row]:
+            columns, number = self.sources[topic].columns, draw.choice([0, 0, 1, 3, 8, 20])
+            return [
+                {c: value(topic, c, kind, batch, i) for c, kind in columns.items()} for i in range(number)
+            ]
+
+        batches = [{name: rows_of(name, batch) for name in self.sources} for batch in range(count)]
         for name, rows in (found for batch in batches for found in batch.items() if self.wanted.calm):
             rows.sort(key=lambda row: row[time_of(self.sources[name]) or "i"])
         return batches

@@ -21,9 +21,8 @@ def source(key: str = "k", partitions: int = 4, **columns: str) -> Source:
 
 
 def count(before: str, *by: str, name: str = "n", **options: object) -> Node:
-    return Node(
-        name, "aggregate", [before], {"by": [*by], "aggregates": {"v": ["count", None, "int64"]}, **options}
-    )
+    options = {"by": [*by], "aggregates": {"v": ["count", None, "int64"]}, **options}
+    return Node(name, "aggregate", [before], options)
 
 
 def case(*nodes: Node, **sources: Source) -> Case:
@@ -61,20 +60,14 @@ CASES = {
         case(DECLARED, count("renamed", "key", kept={"key": "bool"})),
         MUST,
     ),
-    "renamed, kept in a type that does not": (
-        case(DECLARED, count("renamed", "key", kept={"key": "int64"})),
-        "",
-    ),
+    "renamed, kept in another type": (case(DECLARED, count("renamed", "key", kept={"key": "int64"})), ""),
     "kept in a type that does not": (case(count("a", "k", kept={"k": "int64"})), ""),
     "cast, repartitioned": (
         case(AS_TEXT, Node("by", "repartition", ["cast"], {"key": ["k"], "partitions": 3}), count("by", "k")),
         "",
     ),
     "counts of changes": (case(count("a", "k"), count("n", "k", name="again")), MAY),
-    "counts of changes, declared": (
-        case(count("a", "k"), count("n", "k", name="again", over_changes=True)),
-        "",
-    ),
+    "counts, declared": (case(count("a", "k"), count("n", "k", name="again", over_changes=True)), ""),
     "a shared store": (
         case(count("a", "k"), count("b", "k", name="m", store="n"), a=source(), b=source()),
         "",
