@@ -278,9 +278,7 @@ def test_integers_as_decimals_of_fewer_digits():
     rows = pa.table({"x": pa.array([1234567, -5, None], pa.int64())})
     codec = RowCodec(arrow_schema({"x": "decimal(9, 2)"}))
     assert list(map(str, codec.canonical(rows)["x"].to_pylist())) == ["1234567.00", "-5.00", "None"]
-    with pytest.raises(
-        InputError, match=r"x: found 'int64', expected decimal128\(9, 2\) \(Decimal value does"
-    ):
+    with pytest.raises(InputError, match=r"x: found 'int64', expected decimal128\(9, 2\) \(Decimal value"):
         codec.encode(pa.table({"x": [12345678]}))
     assert cast(pa.array([2**64 - 1], pa.uint64()), pa.decimal128(38, 18)).to_pylist()[0] == 2**64 - 1
     check(processed(Count("s", by=BY | {"n": "decimal(9,2)"})))

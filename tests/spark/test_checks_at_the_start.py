@@ -73,9 +73,7 @@ def test_what_is_no_processor(processor, says):
 
 
 def test_an_answer_that_is_no_facts():
-    with pytest.raises(
-        InputError, match=r"^nodes\.p\.processor\.infer: found .*, expected an object of Facts"
-    ):
+    with pytest.raises(InputError, match=r"^nodes\.p\.processor\.infer: found .*, expected an object of"):
         programs(one_source(declared(lambda self, inputs: None)))
 
 
@@ -99,9 +97,7 @@ def test_processors_that_are_let_through(processor):
     "function", [lambda key, rows: (None, []), lambda key: None, lambda key, rows, state, x: None]
 )
 def test_the_function_of_a_per_key(function):
-    with pytest.raises(
-        InputError, match=r"^PerKey\('s'\)\.function: .*expected a function of \(key, rows, state"
-    ):
+    with pytest.raises(InputError, match=r"^PerKey\('s'\)\.function: .*expected a function of \(key, rows,"):
         PerKey("s", function, by=BY, state=BY, output=BY)
 
 

@@ -16,9 +16,8 @@ pytestmark = pytest.mark.usefixtures("frames_with_a_session")
 def test_a_declared_schema_counts_from_the_start(world):
     stream = Stream(world, schema={"n": "int64", "f": "double"})
     stream.refused(table(n=[1.0], f=[1.0]), match="sinks.out.n: found 'double', expected int64, as declared")
-    stream.refused(
-        table(n=[1], f=[2**53 + 1]), match="sinks.out.f: found 'int64 .*expected values that fit double"
-    )
+    wide = table(n=[1], f=[2**53 + 1])
+    stream.refused(wide, match="sinks.out.f: found 'int64 .*expected values that fit double")
     stream.batch(table(f=[3], n=([1], pa.int8())), table(n=[2], f=[0.5]), table(n=pa.nulls(1), f=pa.nulls(1)))
     assert stream.sent() == {0: [(1, 3.0), (2, 0.5), (None, None)]}
 
@@ -29,9 +28,8 @@ def test_a_declared_float_takes_each_integer_that_it_holds(world):
         wide = table(f=([wrong, 0], getattr(pa, kind)()), g=[0, 0])
         stream.refused(wide, match=f"sinks.out.f: found '{kind} .{wrong} is not a value of double.*")
     stream.refused(table(f=[1], g=[2**24 + 1]), match="sinks.out.g: .*16777217 is not a value of float")
-    stream.batch(
-        table(f=[2**60, -(2**53) - 2], g=[2**25, None]), table(f=([2**63, 3], pa.uint64()), g=[1, 2])
-    )
+    large = table(f=[2**60, -(2**53) - 2], g=[2**25, None])
+    stream.batch(large, table(f=([2**63, 3], pa.uint64()), g=[1, 2]))
     assert stream.sent() == {0: [(-(2.0**53) - 2, None), (2.0**60, 2.0**25), (3.0, 2.0), (2.0**63, 1.0)]}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
@@ -112,18 +112,18 @@ def test_the_values_behind_a_node_that_may_change_them_are_checked_in_the_task(k
 @KINDS
 def test_a_cast_of_the_key_must_not_merge_values(kind):
     topology = built(kind, {"k": "int64"}, {"a": 4})
-    check_sources(topology, {"a": StructType().add("k", LongType())})
+    check_sources(topology, {"a": StructType().add("k", "long")})
     with pytest.raises(InputError, match="a state key of type int64, but 'a' is partitioned by string"):
-        check_sources(topology, {"a": StructType().add("k", StringType())})
+        check_sources(topology, {"a": StructType().add("k", "string")})
 
 
 @KINDS
 def test_the_keys_of_topics_that_feed_one_state_have_equal_types(kind):
     topology = built(kind, {"k": "int64"}, {"a": 4, "b": 4})
-    schemas = {"a": StructType().add("k", LongType()), "b": StructType().add("k", LongType())}
+    schemas = {name: StructType().add("k", "long") for name in "ab"}
     check_sources(topology, schemas)
     with pytest.raises(InputError, match=r"keys have different types|co-partitioned keys of different types"):
-        check_sources(topology, schemas | {"b": StructType().add("k", IntegerType())})
+        check_sources(topology, schemas | {"b": StructType().add("k", "int")})
 
 
 class Stating(Silent):

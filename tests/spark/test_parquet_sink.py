@@ -76,9 +76,7 @@ def test_a_batch_that_is_there_with_other_rows_is_an_error(sink, staged):
     """A backup of the checkpoint was put back, and the stream comes by a batch that it had published before."""
     publish(sink, 5, staged)
     for files, rows in ((staged[:1], 5), ([], 0)):
-        with pytest.raises(
-            CheckpointError, match=f"batch_id=5: found 10 rows, expected the {rows} committed"
-        ):
+        with pytest.raises(CheckpointError, match=f"batch_id=5: found 10 rows, expected the {rows}"):
             publish(sink, 5, files)
     assert read(sink.path) == list(range(10))
 
@@ -240,9 +238,7 @@ def test_a_file_that_is_no_batch_is_refused_at_the_start(sink, place):
     foreign = sink.path / place
     foreign.parent.mkdir(exist_ok=True)
     foreign.symlink_to("nowhere") if place == "batch_id=1" else foreign.write_bytes(b"")
-    with pytest.raises(
-        CheckpointError, match=rf"^{foreign}: found in the directory of a ParquetSink.* move it out"
-    ):
+    with pytest.raises(CheckpointError, match=rf"^{foreign}: found in the directory of a ParquetSink.* move"):
         sink.check("mine")
 
 
@@ -290,9 +286,7 @@ def test_what_lies_there_under_the_number_of_a_batch_is_its_output_or_refused(si
         sink.publish_commit(commit(1, staged, "n" if mine else ""))
         assert read(sink.path) == list(range(10))
     else:
-        with pytest.raises(
-            CheckpointError, match=r"batch_id=1: found .*the 10 committed rows; .*remove this dir"
-        ):
+        with pytest.raises(CheckpointError, match=r"batch_id=1: found .*the 10 committed rows; .*remove"):
             sink.publish_commit(commit(1, staged, "n" if mine else ""))
         sink.publish_commit(commit(2, staged, "n"))  # a batch of its own
 

@@ -94,9 +94,7 @@ def test_kafkas_partition_is_the_task(cluster, placed, tmp_path):
 def test_a_number_that_is_no_partition_stops_the_batch(cluster, placed, partition, message):
     rows = decoded(records(cluster, 20), DECODER).drop("partition")
     wrong = rows.selectExpr("*", f"cast({'null' if partition is None else partition} as bigint) as partition")
-    with pytest.raises(
-        InputError, match=f"sources.flights.partition_column: {message}, expected a partition of 0 to 3"
-    ):
+    with pytest.raises(InputError, match=f"sources.flights.partition_column: {message}, expected a"):
         placed.process_batch(wrong, 0)
     assert placed.journal.last is None
     placed.process_batch(decoded(records(cluster, 20), DECODER), 0)

@@ -57,9 +57,7 @@ def test_it_embeds_in_foreach_batch_and_survives_a_restart_of_the_query(pipeline
     shutil.copy(log / "0", log / "1")
     (log / ".1.crc").unlink(missing_ok=True)
     p.reopen()
-    with pytest.raises(
-        Exception, match="offsets/1: these are not the offsets that batch 1 was committed with"
-    ):
+    with pytest.raises(Exception, match="offsets/1: these are not the offsets that batch 1 was committed"):
         stream()
     p.check()
 

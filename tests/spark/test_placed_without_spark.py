@@ -28,9 +28,7 @@ def test_the_output_of_a_batch_before_a_backup_is_not_taken_for_that_of_the_batc
     world.restart(1)
     batch = {"in": words("c", "d")}
     for _ in range(2):
-        with pytest.raises(
-            CheckpointError, match="batch_id=1: found the rows of another commit, expected the 2 com"
-        ):
+        with pytest.raises(CheckpointError, match="batch_id=1: found the rows of another commit, expected"):
             world.batch(world.open(placed.built), 1, **batch)
     shutil.rmtree(world.folder / "out" / "batch_id=1")  # as it says
     world.batch(world.open(placed.built), 1, **batch)
@@ -56,9 +54,7 @@ def test_a_batch_goes_on_from_the_offsets_that_the_last_one_was_committed_with(w
     for driver in (placed, world.open(placed.built)):
         for batch in (2, 3):
             planned(world, 3, '{"in":{"0":3}}', 3)
-            with pytest.raises(
-                CheckpointError, match="offsets/2: these are not the offsets that batch 2 was comm"
-            ):
+            with pytest.raises(CheckpointError, match="offsets/2: these are not the offsets that batch 2"):
                 world.batch(driver, batch, **{"in": words("a")})
     planned(world, 2, '{"in":{"0":2}}', 2)
     again = world.open(placed.built)

@@ -53,9 +53,7 @@ def test_a_spark_without_a_call_is_refused_with_its_name(name, method):
 
 @pytest.mark.parametrize("name", NEEDED)
 def test_a_spark_without_a_class_is_refused_with_its_name(name):
-    with pytest.raises(
-        UnsupportedSpark, match=rf"has no {name.rpartition('.')[2]}\.{NEEDED[name][0]}; {RUNS}"
-    ):
+    with pytest.raises(UnsupportedSpark, match=rf"has no {name.rpartition('.')[2]}\.{NEEDED[name][0]};"):
         probe(session(without_class=name))
 
 

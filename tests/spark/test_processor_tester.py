@@ -165,9 +165,7 @@ def test_times_that_python_does_not_have_are_sent_and_named():
     newest = Aggregate("s", by={"k": "string"}, at=max_("at", "timestamp"), x=max_("x", "float64"))
     with ProcessorTester(newest, key="k") as tester:
         assert tester.batch(rows).rows["at"].combine_chunks() == year_11103
-        with pytest.raises(
-            InputError, match=r"^store 's'\.at: found '11103-.*Z', expected values that Python"
-        ):
+        with pytest.raises(InputError, match=r"^store 's'\.at: found '11103-.*Z', expected values that"):
             tester.store("s")
 
 

@@ -21,12 +21,9 @@ from tests.support.placed_harness import topology
         ),
         (
             {"checkpoint": "/data/[prod]/cp"},
-            r"checkpoint: found '/data/\[prod\]/cp', expected a path without \* \?",
+            r"checkpoint: found '/data/\[prod\]/cp', expected a path without",
         ),
-        (
-            {"checkpoint": "file:///data/%7Bx%7D"},
-            r"checkpoint: found '/data/\{x\}', expected a path without \* \?",
-        ),
+        ({"checkpoint": "file:///data/%7Bx%7D"}, r"checkpoint: found '/data/\{x\}', expected a path without"),
         ({"checkpoint": "file://nas/cp"}, "checkpoint: found 'file://nas/cp', .*'nas' would be another host"),
         ({"state_dir": "file://nas:99/state"}, "state_dir: found 'file://nas:99/state', .*another host"),
         ({"checkpoint": "file:///data/cp?x=1"}, r"checkpoint: .*\? and # are written %3F and %23"),
@@ -40,12 +37,9 @@ from tests.support.placed_harness import topology
     ],
 )
 def test_options_that_make_no_sense(tmp_path, options, message):
+    where = {"checkpoint": tmp_path / "cp", "state_dir": tmp_path / "state"}
     with pytest.raises(InputError, match=message):
-        Placed(
-            None,
-            topology(tmp_path),
-            **{"checkpoint": tmp_path / "cp", "state_dir": tmp_path / "state", **options},
-        )
+        Placed(None, topology(tmp_path), **{**where, **options})
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/out", "file://nas/out", "file:out", ""])
@@ -59,8 +53,7 @@ def test_output_is_never_written_to_a_directory_that_is_called_like_a_uri(tmp_pa
 
 def test_a_rack_aware_strategy_is_refused_with_what_serves_instead(tmp_path):
     config = {"rack.aware.assignment.strategy": "min_traffic"}
+    where = {"checkpoint": tmp_path / "cp", "state_dir": tmp_path / "state"}
     with pytest.raises(ConfigError, match=r"rack\.aware\.assignment\.tags spreads standbys"):
-        Placed(
-            None, topology(tmp_path), checkpoint=tmp_path / "cp", state_dir=tmp_path / "state", config=config
-        )
+        Placed(None, topology(tmp_path), config=config, **where)
     assert not any(tmp_path.iterdir())

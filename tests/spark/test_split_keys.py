@@ -86,9 +86,7 @@ def test_a_source_is_judged_before_anything_starts(make, source, kept, message):
     if message is None:
         judged(keeps(a, make(kept)), a=frame(source))
         return
-    with pytest.raises(
-        InputError, match=rf"^node 'keeps', column 'k': .*{message}.*; use the type .*repartition"
-    ):
+    with pytest.raises(InputError, match=rf"^node 'keeps', column 'k': .*{message}.*; use the type"):
         judged(keeps(a, make(kept)), a=frame(source))
 
 
@@ -120,9 +118,7 @@ def test_a_task_judges_the_rows_that_come(world, kept, values, kind):
     rows = topo.source("in", key="x", partitions=2).repartition("k", name="again", partitions=4)
     keeps(rows, Count("s", by={"k": kept})).sink("o", target=ParquetSink(world.folder / "out"))
     placed = world.open(topo)
-    with pytest.raises(
-        InputError, match=r"node 'keeps', column 'k': .*'again-repartition' is partitioned by"
-    ):
+    with pytest.raises(InputError, match=r"node 'keeps', column 'k': .*'again-repartition' is partitioned"):
         world.batch(placed, 0, **{"in": pa.table({"x": range(len(values)), "k": pa.array(values, kind)})})
     assert placed.journal.last_batch == -1
     assert world.sent("out") == {}

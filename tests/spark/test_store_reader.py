@@ -190,9 +190,7 @@ def test_a_time_that_python_does_not_have_is_got_as_arrow(runtime, store, monkey
     reader = counted(runtime, store, pa.array([1]), [0], "int64", "bigint")
     kept = pa.array([{"at": 2**58}], pa.struct([("at", pa.timestamp("us"))]))
     monkeypatch.setattr(reader, "_values", lambda keys: kept)
-    with pytest.raises(
-        InputError, match=r"^value\.at: found '11103-.*', expected values that .*; get_many\(\)"
-    ):
+    with pytest.raises(InputError, match=r"^value\.at: found '11103-.*', expected values that .*;"):
         reader.get({"id": 1})
     assert reader.get_many(pa.table({"id": [1]}))["value"].combine_chunks() == kept
 
@@ -250,9 +248,7 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
 def test_a_store_that_is_asked_before_the_first_batch_of_a_driver_says_when_to_ask(world):
     world.batch(world.open(counts(world)), 0, **{"in": words("a")})
     placed = world.open(counts(world))
-    with pytest.raises(
-        TaskplaceError, match=r"the first batch of this driver finds the copies: ask again after"
-    ):
+    with pytest.raises(TaskplaceError, match=r"the first batch of this driver finds the copies: ask again"):
         placed.store("n").get({"k": "a"})
     world.batch(placed, 1, **{"in": words("a")})
     assert placed.store("n").get({"k": "a"})

@@ -61,9 +61,7 @@ def built(*given) -> BuiltTopology:
 def test_a_directory_of_a_new_sink_is_compared_with_the_others(tmp_path):
     with pytest.raises(InputError, match=r"^sinks\.out1\.target: found .*, which is inside .* sink 'out0'"):
         check_overlaps(built(ParquetSink(tmp_path), Csv(tmp_path / "csv")), [])
-    with pytest.raises(
-        InputError, match=r"^sinks\.out1\.target: found .*csv, also the target of sink 'out0'"
-    ):
+    with pytest.raises(InputError, match=r"^sinks\.out1\.target: found .*csv, also the target of sink"):
         check_targets(built(Csv(tmp_path / "csv"), Csv(tmp_path / "x" / ".." / "csv")))
 
 

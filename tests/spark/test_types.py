@@ -46,9 +46,7 @@ def test_a_type_is_written_so_that_it_is_read_back(kind):
 
 def test_types_are_nested_as_deep_as_the_limit() -> None:
     assert str(parse("array<" * 100 + "int" + ">" * 100)).count("list<") == 100
-    with pytest.raises(
-        TypeTextError, match=r"^found 'types nested too deeply', expected at most 100 levels$"
-    ):
+    with pytest.raises(TypeTextError, match=r"^found 'types nested too deeply', expected at most 100"):
         parse("array<" * 101 + "int" + ">" * 101)
     assert len(parse(f"struct<{', '.join(f'c{i}: array<int>' for i in range(200))}>")) == 200
 

@@ -178,9 +178,7 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     stream.process(other_keys, name="step").join_table(table, join, name="join")
     placed = world.open(topo)
     weights = rows().rename_columns(["k", "w"])
-    with pytest.raises(
-        InputError, match=r"node 'join', column 'k'.*'step', or a node behind it, has changed"
-    ):
+    with pytest.raises(InputError, match=r"node 'join', column 'k'.*'step', or a node behind it, has"):
         world.batch(placed, 0, **{"in": rows(), "table": weights})
 
 
@@ -218,9 +216,7 @@ def test_texts_that_are_one_number_are_one_key_or_refused(world):
 
     topo = counted(world, number, Count("n", by={"k": "string"}))
     placed = world.open(topo)
-    with pytest.raises(
-        InputError, match=r"node 'step-1', column 'k': .* keys \(string\) that belong to other"
-    ):
+    with pytest.raises(InputError, match=r"node 'step-1', column 'k': .* keys \(string\) that belong to"):
         world.batch(placed, 0, **{"in": rows(["7", "07", "007", "0007", "00007"])})
 
 

@@ -176,9 +176,7 @@ def test_a_value_comes_back_or_is_refused(value, kind):
 
 
 def test_rows_that_are_no_dicts():
-    with pytest.raises(
-        InputError, match=r"^output: found \[1, 2\], expected a dict with the columns \['x'\]"
-    ):
+    with pytest.raises(InputError, match=r"^output: found \[1, 2\], expected a dict with the columns"):
         table_of([(1, 2)], arrow_schema({"x": "int64"}), "output")
 
 
@@ -190,9 +188,7 @@ def test_a_running_total_of_floats_is_no_integer(bench, tmp_path, part):
 
     kinds = {"by": {"k": "string"}, "state": {"s": "int64"}, "output": {"k": "string", "s": "int64"}}
     run = bench(tmp_path, PerKey("sums", total, **kinds))
-    with pytest.raises(
-        InputError, match=rf"PerKey\('sums'\)\.{part}\.s: found 1\.5, expected int64; .*float64"
-    ):
+    with pytest.raises(InputError, match=rf"PerKey\('sums'\)\.{part}\.s: found 1\.5, expected int64;"):
         run.run(pa.table({"k": ["a"]}))
 
 

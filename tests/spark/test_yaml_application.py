@@ -102,9 +102,7 @@ def test_a_sink_s_schema():
     columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
     nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
     assert staging.SinkSchemas(nested.topology().build()).declared["totals"].columns == tuple(columns.items())
-    with pytest.raises(
-        ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
-    ):
+    with pytest.raises(ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46',"):
         YamlApplication(settings(topology__nodes__totals__schema={"cents": "int46"}))
 
 
