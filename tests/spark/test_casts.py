@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from taskplace.errors import InputError
 from taskplace.spark.casts import cast, keeps_apart, keeps_order
 from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.worker.partition_checks import KeyColumn, Split, check_splits
 
 TEXTS = [
     "7",
@@ -169,23 +168,6 @@ def dense(column: pa.Array) -> list[int]:
 STRING, US = pa.string(), pa.timestamp("us", tz="UTC")
 
 
-@pytest.mark.parametrize(
-    ("found", "kept", "apart"),
-    [
-        *((STRING, kept, True) for kept in (pa.binary(), pa.large_string(), STRING)),
-        *((pa.dictionary(pa.int32(), STRING), kept, kept == STRING) for kept in (pa.int64(), STRING)),
-        *((US, kept, True) for kept in (pa.timestamp("ns"), pa.timestamp("us"))),
-        (pa.float32(), pa.float64(), True),
-        (pa.decimal128(10, 2), pa.decimal128(12, 4), True),
-        (pa.decimal128(10, 2), pa.float64(), False),
-        (pa.list_(pa.int32()), STRING, False),
-    ],
-    ids=str,
-)
-def test_what_is_said_of_common_pairs(found, kept, apart):
-    assert keeps_apart(found, kept) is apart
-
-
 #: The words of the page's table, and types that stand for them.
 WORDS = {
     "integers": [pa.int8(), pa.int64()],
@@ -232,7 +214,6 @@ def test_the_table_of_the_page_is_what_is_done():
 
 F32, F64 = pa.float32(), pa.float64()
 DAY = datetime(2026, 1, 2, tzinfo=UTC)
-BERLIN = pa.timestamp("us", tz="Europe/Berlin")
 
 
 @pytest.mark.parametrize(
@@ -256,30 +237,3 @@ def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
             cast(rows, kind)
         with pytest.raises(InputError, match=r"^stores\.s\.k: found "):
             RowCodec(pa.schema([("k", kind)]), "stores.s").encode(pa.table({"k": rows}))
-
-
-@pytest.mark.parametrize(
-    ("column", "kind", "made"),
-    [
-        (pa.array([0.1, math.inf, None]), F32, [np.float32(0.1), math.inf, None]),
-        (pa.array([DAY - timedelta(hours=1)], BERLIN), pa.date32(), [date(2026, 1, 1)]),  # in UTC
-        (pa.nulls(1), pa.time64("us"), [None]),
-        (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
-        (pa.array(["07", "+7", "-07", None]), pa.int64(), [7, 7, -7, None]),
-        (pa.array([Decimal("-93.96")]), F64, [-93.96]),  # Arrow's is -93.96000000000001
-        *((pa.array([0.0, -0.0, None], kind), STRING, ["0", "0", None]) for kind in (F32, F64)),
-    ],
-)
-def test_what_is_held_or_asked_for_by_a_name_is_taken(column, kind, made):
-    assert cast(column, kind).to_pylist() == made
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pa.struct([("a", pa.string())]), pa.list_(pa.string()), pa.map_(pa.string(), pa.string())],
-    ids=str,
-)
-def test_a_nested_key_is_not_to_be_kept_as_it_is(kind: pa.DataType) -> None:
-    split = Split("node", "store", "a", (KeyColumn("k", "k", pa.string()),))
-    with pytest.raises(InputError, match="columns of keys are flat: select a part of it, or cast it to"):
-        check_splits([split], {"a": {"k": kind}})

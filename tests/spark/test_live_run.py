@@ -134,15 +134,6 @@ def test_an_address_that_cannot_be_used_is_refused(placed, where, said):
         placed.serve_ui(**where)
 
 
-def test_two_pages_and_a_reporter_of_ones_own(world, placed):
-    one, two = placed.serve_ui(), placed.serve_ui()
-    world.batch(placed, 0, **{"in": words("a")})
-    one.close()
-    one.close()
-    world.batch(placed, 1, **{"in": words("a")})
-    assert json.loads(asked(two, "report.json"))["samples"]["number"] == [0, 1]
-
-
 def test_the_page_at_the_end_has_the_text_of_explain_for_every_task(world, placed):
     for batch in range(2):
         world.batch(placed, batch, **{"in": words(*"abcdefgh")})

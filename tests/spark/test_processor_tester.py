@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from taskplace.errors import InputError
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, Tumbling, count, max_
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, count, max_
 from taskplace.spark.state import expiry
 from taskplace.spark.testing import ProcessorTester
 from tests.support.placed_without_spark import World
@@ -66,15 +66,6 @@ def test_it_sends_what_a_stream_sends(world: World):
             mine = tester.batch(rows).rows.to_pylist()
             theirs = sent.pop() if sent else []
             assert sorted(map(repr, mine)) == sorted(map(repr, theirs)), number
-
-
-def test_a_table_is_the_second_input():
-    join = TableJoin("cities", by={"k": "string"}, columns={"city": "string"})
-    with ProcessorTester(join, key="k", inputs=2) as tester:
-        assert tester.batch([{"k": "a"}], [{"k": "a", "city": "Bonn"}]).rows.to_pylist() == [
-            {"k": "a", "city": "Bonn"}
-        ]
-        assert tester.batch([{"k": "a"}, {"k": "b"}]).rows["city"].to_pylist() == ["Bonn", None]
 
 
 def test_functions_and_processors_without_stores():

@@ -100,23 +100,6 @@ def test_another_column_that_the_topic_has_under_the_new_name_does_not_count(ren
         judged(stream, a=frame(k="double", p="long"))
 
 
-def test_names_that_two_steps_change_one_after_the_other():
-    """The second step gives the key the name of another column of the topic."""
-    stream = source().process(as_function(k="p"), name="one").process(as_function(p="q"), name="two")
-    stream = stream.process(Count("s", by={"q": "int64"}), name="keeps")
-    judged(stream, a=frame(k="long", p="string", q="string"))
-    with pytest.raises(InputError, match=r"'a' is partitioned by string \(its column 'k'\)"):
-        judged(stream, a=frame(k="string", p="long", q="long"))
-
-
-def test_exchanged_names_of_a_key_of_two_columns():
-    stream = source(key=["k", "l"]).process(as_function(k="l", l="k"), name="step")
-    stream = stream.process(Count("s", by={"k": "string", "l": "int64"}), name="keeps")
-    judged(stream, a=frame(k="long", l="string"))
-    with pytest.raises(InputError, match=r"column 'l': .*partitioned by string \(its column 'k'\)"):
-        judged(stream, a=frame(k="string", l="long"))
-
-
 @pytest.mark.parametrize("how", ["a merge", "a join", "a shared store"])
 def test_a_topic_with_new_names_that_meets_another(how):
     """The other topic, `b`, has the name from the start; `a` has another column of that name."""

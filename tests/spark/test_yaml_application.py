@@ -7,21 +7,17 @@ from functools import partial
 from inspect import Signature, signature
 
 import pytest
-import yaml
 
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from taskplace.errors import ConfigError
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.compile.programs import programs
-from taskplace.spark.driver import staging
 from taskplace.spark.processors import PerKey
-from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec.application import YAML_APPLICATION, Settings
-from tests.support.shop import HERE, ORDERS, clean, node, settings
+from tests.support.shop import HERE, clean, node, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
 
@@ -40,25 +36,6 @@ def test_a_file_without_a_class():
     assert program.stores["spent-by-customer"].value == pa.schema(
         [("orders", pa.int64()), ("cents", pa.int64()), ("worst", pa.float64())]
     )
-
-
-def test_overrides_reach_into_the_topology():
-    document = yaml.safe_load(ORDERS)
-    given = Settings.from_mapping(
-        document,
-        [
-            "topology.sources.orders.partitions=8",
-            "topology.nodes.spent.options.aggregates={n: count}",
-            "input.orders.options.kafka.group.id=g",
-            "input.orders.path=/elsewhere",
-        ],
-    )
-    assert given.topology["sources"]["orders"] == {"key": "customer", "partitions": 8}
-    assert given.topology["nodes"]["spent"]["options"]["aggregates"] == {"n": "count"}
-    assert given.input["orders"]["options"] == {"maxFilesPerTrigger": 1, "kafka.group.id": "g"}
-    assert given.input["orders"]["path"] == "/elsewhere"
-    assert document["topology"]["sources"]["orders"]["partitions"] == 4
-    assert len(YamlApplication(given).topology().build().tasks()) == 8
 
 
 def test_ones_own_functions_classes_and_factories():
@@ -96,14 +73,6 @@ def test_schemas_as_columns_and_sinks_as_functions():
     )
     application = YamlApplication(given)
     assert isinstance(application.topology().build().node("totals").target, ForeachBatch)
-
-
-def test_a_sink_s_schema():
-    columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
-    nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
-    assert staging.SinkSchemas(nested.topology().build()).declared["totals"].columns == tuple(columns.items())
-    with pytest.raises(ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46',"):
-        YamlApplication(settings(topology__nodes__totals__schema={"cents": "int46"}))
 
 
 def test_sources_that_are_no_files():
@@ -144,9 +113,32 @@ def test_an_option_may_have_any_name(name):
     assert built.node("x").processor(None, None) == 5
 
 
-def test_a_table_join_has_an_order_and_marks_that_remove():
-    made = Registry()["table-join"](
-        store="prices", by={"k": "string"}, columns={"at": "long"}, order_by="at", deleted="gone"
+#: `ORDERS`, as overrides of a file that has the rest.
+OVERRIDES = [
+    "topology.sources.orders.key=customer",
+    "topology.sources.orders.partitions=4",
+    "topology.nodes.once={process: orders, processor: deduplicate, options: {by: {customer: string, id: long}}}",
+    "topology.nodes.spent.process=once",
+    "topology.nodes.spent.processor=aggregate",
+    "topology.nodes.spent.options.store=spent-by-customer",
+    "topology.nodes.spent.options.by={customer: string}",
+    "topology.nodes.spent.options.aggregates={orders: count, cents: {sum: cents, type: int64}, worst: {max: cents}}",
+    "topology.nodes.totals.sink=spent",
+    "input.orders.format=parquet",
+    "input.orders.path=in",
+    "input.orders.schema=id long, customer string, cents long",
+    "input.orders.options.maxFilesPerTrigger=1",
+    "output.totals.path=out",
+]
+
+
+def test_overrides_can_say_all_that_a_file_says():
+    told = YamlApplication(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
+    nested = YamlApplication(settings())
+    assert told.topology().build().to_dict() == nested.topology().build().to_dict()
+    assert told.topology().build().node("spent").options == nested.topology().build().node("spent").options
+    assert (
+        told.topology().build().node("totals").target.path
+        == nested.topology().build().node("totals").target.path
     )
-    assert made.layouts() == {"prices": {"key": {"k": "string"}, "value": {"at": "long"}}}
-    assert (made.order_by, made.deleted) == (("at",), "gone")
+    assert vars(told._inputs["orders"]) == vars(nested._inputs["orders"])
