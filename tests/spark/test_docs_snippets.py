@@ -6,19 +6,23 @@ as the writer of a query, only records the calls that are made.
 
 from __future__ import annotations
 
+import inspect
+import logging.config
 import os
 import re
 import subprocess
 import sys
 from unittest.mock import MagicMock
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from taskplace.errors import InputError
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark import ParquetSink, Placed
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, avg, count, sum_
 from tests.support.pages import ROOT, blocks
@@ -208,3 +212,52 @@ def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
     assert counted["built"].readiness()
     totals = Topology("v").source("in", key="customer", partitions=1)
     on_world(sink, totals=totals)
+
+
+# -- The code of metrics.md runs: the numbers of a stream, the endpoint, the listener, the lines of the l
+
+
+class _Nowhere:
+    def publish(self, spark, batch_id, files):
+        """Drop the rows."""
+
+
+def test_the_code_of_the_page_runs(world, monkeypatch):
+    topology = Topology("t")
+    topology.source("in", key="k", partitions=1).process(Count("n", by={"k": "string"}), name="n").sink(
+        "out", target=_Nowhere()
+    )
+    world.come(1)
+    placed = world.open(topology)
+    world.batch(placed, 0, **{"in": pa.table({"k": ["a"]})})
+    numbers, endpoint, registry, listener, log = blocks("docs/metrics.md", "python")
+    names = {"placed": placed, "spark": MagicMock(name="spark"), "logging": logging}
+    exec(numbers, names)
+    assert names["metrics"]["rebalance-total"] == 1
+    exec(endpoint.replace("port=9404", "port=0"), names)
+    assert names["server"].url.endswith("/metrics")
+    exec(
+        registry.replace("import REGISTRY", "import CollectorRegistry\nREGISTRY = CollectorRegistry()"), names
+    )
+    exec(listener, names)
+    (call,) = names["spark"].streams.addListener.call_args_list
+    assert type(call.args[0]).__name__ == "MetricsListener"
+    before = logging.getLogger("taskplace").handlers[:]
+    exec(log, names)
+    monkeypatch.setattr(logging.getLogger("taskplace"), "handlers", before)
+    placed.close()
+
+
+# -- The table of arguments in docs/runtime.md has the arguments of `Placed`
+
+
+RUNTIME = ROOT / "docs" / "runtime.md"
+
+
+def test_the_table_has_each_argument_of_placed_once():
+    text = RUNTIME.read_text(encoding="utf-8").partition("\n| argument | meaning | default |\n")[2]
+    rows = text.partition("\n\n")[0].splitlines()[1:]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    keywords = inspect.signature(Placed).parameters.values()
+    own = [p.name for p in keywords if p.kind is p.KEYWORD_ONLY]
+    assert sorted(listed) == sorted([*own, *(key.field for key in PlacedOptions.declared_keys())])

@@ -16,13 +16,13 @@ from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.messages import Answer, AttemptDescriptor, BinDescriptor, Change, History, Question
-from taskplace.spark.processors import Aggregate, TableJoin, count
+from taskplace.spark.processors import Aggregate, Count, TableJoin, count
 from taskplace.spark.state.transaction import View
 from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.bins import run_bin
 from taskplace.spark.worker.external import PARTITION, TAG
-from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.hashing import partition_of, partitions_of
 from tests.support.word_counts import counts, words
 from topology import TaskId, Topology
 
@@ -252,3 +252,114 @@ def test_a_store_that_is_asked_before_the_first_batch_of_a_driver_says_when_to_a
         placed.store("n").get({"k": "a"})
     world.batch(placed, 1, **{"in": words("a")})
     assert placed.store("n").get({"k": "a"})
+
+
+# -- A read by key finds the key, whatever has split the rows: Spark's hash, a partition column, or both
+
+
+KEYS = [f"N{number}" for number in range(60)]
+BY, PARTITIONS = {"k": "string"}, 4
+
+
+def rows(partitioner: str = "murmur2") -> pa.Table:
+    """Return a row for each key, with the partition that a producer gives it."""
+    numbers = partitions_of(pa.array([key.encode() for key in KEYS]), partitioner, PARTITIONS)
+    by_hash = partition_of([pa.array(KEYS)], PARTITIONS)
+    assert (numbers != by_hash).any()  # otherwise the wrong task would not be noticed
+    return pa.table({"k": KEYS, "v": range(len(KEYS)), "partition": pa.array(numbers, pa.int32())})
+
+
+def source(topo: Topology, name: str, partitioner: str = "murmur2"):
+    column = {"partition_column": "partition", "key_partitioner": partitioner}
+    return topo.source(name, key="k", partitions=PARTITIONS, **column)
+
+
+def asked(placed, monkeypatch) -> set[int]:
+    """Return how many tasks the reads of the known keys have asked."""
+    reader, numbers = placed.store("n"), set()
+    ask = reader._ask
+
+    def counting(wanted, files=None):
+        numbers.add(len(wanted))
+        return ask(wanted, files)
+
+    monkeypatch.setattr(reader, "_ask", counting)
+    found = [reader.get({"k": key}) for key in KEYS]
+    assert found == [{"count": 1}] * len(KEYS)
+    numbers.discard(0)  # nothing is left to ask
+    return numbers
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2", "consistent", "fnv1a"])
+def test_a_store_behind_a_topic_asks_all_tasks_with_any_partitioner(world, monkeypatch, partitioner):
+    topo = Topology("t")
+    source(topo, "in", partitioner).process(Count("n", by=BY), name="count")
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": rows(partitioner)})
+    assert asked(placed, monkeypatch) == {PARTITIONS}
+    assert placed.store("n").get({"k": "unknown"}) is None
+
+
+def test_a_store_behind_a_repartition_asks_the_task_of_sparks_hash(world, monkeypatch):
+    topo = Topology("t")
+    again = source(topo, "in").repartition(key="k", name="again", partitions=PARTITIONS)
+    again.process(Count("n", by=BY), name="count")
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": rows()})
+    assert asked(placed, monkeypatch) == {1}
+    assert placed.store("n").get({"k": "unknown"}) is None
+
+
+def test_the_store_of_a_join_finds_its_keys(world):
+    topo = Topology("t")
+    join = TableJoin("j", by=BY, columns={"v": "int64"})
+    source(topo, "stream").join_table(source(topo, "table"), join, name="joined")
+    placed = world.open(topo)
+    world.batch(placed, 0, stream=rows().drop_columns("v").slice(0, 1), table=rows())
+    found = placed.store("j").get_many(pa.table({"k": KEYS}))["value"].to_pylist()
+    assert [value["v"] for value in found] == list(range(len(KEYS)))
+
+
+def test_a_join_with_a_topic_of_sparks_hash_finds_its_keys_behind_a_repartition(world):
+    topo = Topology("t")
+    again = source(topo, "stream").repartition(key="k", name="again", partitions=PARTITIONS)
+    table = topo.source("table", key="k", partitions=PARTITIONS)
+    again.join_table(table, TableJoin("j", by=BY, columns={"v": "int64"}), name="joined")
+    placed = world.open(topo)
+    world.batch(placed, 0, stream=rows().drop_columns("v"), table=rows())
+    found = placed.store("j").get_many(pa.table({"k": KEYS}))["value"].to_pylist()
+    assert [value["v"] for value in found] == list(range(len(KEYS)))
+
+
+# -- Reading committed state from outside the stream
+
+
+def truth(p, column):
+    found = {}
+    for row in p.rows:
+        n, total = found.get(row[column], (0, 0))
+        found[row[column]] = (n + 1, total + row[2])
+    return found
+
+
+@pytest.mark.spark
+def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
+    p = pipeline()
+    p.run(0)
+    p.run(1)
+    by_key = truth(p, 0)
+    reader = p.placed.store("by-key")
+    n, total = by_key["k7"]
+    assert reader.get({"key": "k7"}) == {"n": n, "total": total}
+    assert reader.get({"key": "nobody"}) is None
+    keys = pa.table({"key": ["k1", "nobody", "k2"]})
+    values = [row["value"] for row in reader.get_many(keys).to_pylist()]
+    assert values == [
+        dict(zip(("n", "total"), by_key["k1"], strict=True)),
+        None,
+        dict(zip(("n", "total"), by_key["k2"], strict=True)),
+    ]
+    rows = {row["key"]: (row["n"], row["total"]) for row in reader.to_df().collect()}
+    assert rows == by_key
+    groups = {row["group"]: (row["n"], row["total"]) for row in p.placed.store("by-group").to_df().collect()}
+    assert groups == truth(p, 1)
