@@ -73,13 +73,8 @@ def test_executors_that_are_known_take_as_many_calls_as_one(number):
     assert "executorList" in jvm.calls
     jvm.calls.clear()
     assert bridge.executors() == first
-    assert jvm.calls == [
-        "getExecutorIds",
-        "mkString",
-        "taskScheduler",
-        "executorsPendingDecommission",
-        "isEmpty",
-    ]
+    assert jvm.calls[:3] == ["getExecutorIds", "mkString", "taskScheduler"]
+    assert jvm.calls[3:] == ["executorsPendingDecommission", "isEmpty"]
 
 
 def test_a_dead_a_decommissioned_and_a_new_executor_are_seen_at_once():

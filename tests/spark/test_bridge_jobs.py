@@ -158,10 +158,11 @@ def running(context: Context, numbers: list[int], status: Sequence[str] = ()) ->
         getJobInfo=lambda id_: some(SimpleNamespace(stageIds=lambda: [1])),
         getStageInfo=lambda id_: some(stage),
     )
-    tasks = [
-        SimpleNamespace(taskId=lambda number=number: number, status=lambda said=said: said)
-        for number, said in enumerate(status)
-    ]
+
+    def task(number: int) -> Any:
+        return SimpleNamespace(taskId=lambda: number, status=lambda: status[number])
+
+    tasks = list(map(task, range(len(status))))
     store = SimpleNamespace(
         lastStageAttempt=lambda stage_id: SimpleNamespace(attemptId=lambda: 0),
         taskList=lambda *_: SimpleNamespace(size=lambda: len(tasks), apply=tasks.__getitem__),
@@ -178,6 +179,7 @@ def running(context: Context, numbers: list[int], status: Sequence[str] = ()) ->
 
 
 AT_ONCE = {"END_BY_THEMSELVES_SECONDS": 0.0, "END_OF_TASKS_SECONDS": 0.5, "HANGING_SECONDS": 0.1}
+OLD = {"YOUNG_SECONDS": 0.0, "END_BY_THEMSELVES_SECONDS": 3600.0, "END_OF_TASKS_SECONDS": 0.0}
 SOON = {"END_BY_THEMSELVES_SECONDS": 0.3, "END_OF_TASKS_SECONDS": 0.3}
 
 
@@ -199,12 +201,7 @@ def within(monkeypatch):
         ([2, 1, 0], [], {"END_BY_THEMSELVES_SECONDS": 3600.0, "YOUNG_SECONDS": 3600.0}, []),
         ([1], [], SOON, []),
         # Tasks may wait for blocks of the lost executor, and would not end by themselves.
-        (
-            [1],
-            [],
-            {"YOUNG_SECONDS": 0.0, "END_BY_THEMSELVES_SECONDS": 3600.0, "END_OF_TASKS_SECONDS": 0.0},
-            [],
-        ),
+        ([1], [], OLD, []),
         # They are interrupted once: they would hold their slots.
         ([1], ["SUCCESS", "RUNNING", "FAILED", "RUNNING"], AT_ONCE, [1, 3]),
         # Spark ends the Python worker of an interrupted task.

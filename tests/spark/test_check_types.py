@@ -105,11 +105,8 @@ def test_types_that_a_processor_does_not_take(processor, match):
 @pytest.mark.parametrize(
     "aggregates",
     [
-        {
-            "s": sum_("n", "decimal(9, 2)"),
-            "m": max_("n", "decimal(5, 0)"),
-            "a": avg("price", "decimal(18, 2)"),
-        },
+        {"s": sum_("n", "decimal(9, 2)"), "m": max_("n", "decimal(5, 0)")},
+        {"a": avg("price", "decimal(18, 2)")},
         {"s": sum_("k"), "b": max_("raw", "binary"), "t": max_("at", "timestamp"), "d": min_("day", "date")},
         {"c": count("tags"), "f": first("at"), "x": max_("x", "float32"), "f2": max_("flag", "bool")},
     ],
@@ -221,10 +218,7 @@ def test_merges_of_unlike_columns():
     def build(topo, rows):
         rows.merge(topo.source("more", key="k", partitions=2), name="m").sink("out")
 
-    match, ddl = (
-        r"^node 'm': found \"columns \['k', 'other'\] from more, \['k', 'n'\] from in\"",
-        "k string, n long",
-    )
+    ddl, match = "k string, n long", r"^node 'm': found \"columns \['k', 'other'\] from more, \['k', 'n'\]"
     refused(build, match, ddl, more="k string, other long")
     match = r"^node 'm', column 'n': found 'double from more, int64 from in'"
     refused(build, match, ddl, more="k string, n double")

@@ -52,14 +52,8 @@ def declared(infer: Any) -> Any:
 @pytest.mark.parametrize(
     ("processor", "says"),
     [
-        (
-            two,
-            r"'a function with the parameters \(context, rows, table, \*, least=3\)', expected parameters for",
-        ),
-        (
-            TableJoin("j", by=BY, columns={"v": "long"}),
-            r"'TableJoin\.process with the parameters \(context, str",
-        ),
+        (two, r"'a function with the parameters \(context, rows, table, \*, least=3\)', expected param"),
+        (TableJoin("j", by=BY, columns={"v": "long"}), r"'TableJoin\.process with the parameters \(cont"),
         ("a name", "'a name', expected an object with process"),
         (object(), "<object object at .*>, expected an object with process"),
         (None, "'no processor', expected an object with process"),
@@ -174,12 +168,7 @@ def test_a_task_takes_as_many_bytes_as_its_limit() -> None:
         ("string", "large_string", "x", None),
         ("string", "timestamp[us]", "2026-01-01 00:00:00", None),
         ("string", "timestamp[us]", "soon", "values of type string that timestamp[us] does not have"),
-        (
-            "string",
-            "list<item: int64>",
-            "x",
-            "a topic's key of type list<item: int64>, which a task cannot hash",
-        ),
+        ("string", "list<item: int64>", "x", "a topic's key of type list<item: int64>, which a task"),
     ],
 )
 def test_a_key_is_hashed_as_the_topic_has_it(kept: str, hashed: str, value: Any, found: str | None) -> None:

@@ -39,11 +39,7 @@ NAMES = [
     "__row",
     "__row_min",
     "count_all",
-    "0",
-    "k0",
-    "v0",
-    "v0_sum",
-    "v1_min",
+    *["0", "k0", "v0", "v0_sum", "v1_min"],
 ]
 
 

@@ -60,10 +60,8 @@ def test_the_processors_of_the_page_do_what_it_says(world):
     world.batch(placed, 0, **{"in": pa.table({"page": ["a", "b", "b"]})})
     world.batch(placed, 1, **{"in": pa.table({"page": ["a", "a"]})})
     assert kept.rows == {0: [{"page": "b", "n": 2}], 1: [{"page": "a", "n": 3}]}
-    assert page["longest"]({"tailnum": "N1"}, [{"delay": 3}], {"best": 5}) == (
-        {"best": 5},
-        [{"tailnum": "N1", "best": 5}],
-    )
+    longest = page["longest"]({"tailnum": "N1"}, [{"delay": 3}], {"best": 5})
+    assert longest == ({"best": 5}, [{"tailnum": "N1", "best": 5}])
     assert page["per_aircraft"].store == "longest"
 
 
@@ -170,10 +168,8 @@ def test_the_lists_of_the_page_are_those_of_plain_python():
             ]  # fmt: skip
             result = tester.batch(rows)
             live = result.late_watermark - timedelta(days=1) if result.late_watermark else None
-            given = sorted(
-                (row for row in rows if live is None or row["at"] > live),
-                key=lambda row: (row["at"], row["id"]),
-            )
+            given = [row for row in rows if live is None or row["at"] > live]
+            given.sort(key=lambda row: (row["at"], row["id"]))
             wanted = {}
             for row in given:
                 kept[row["customer"]] = [*kept.get(row["customer"], []), row][-3:]
@@ -201,10 +197,8 @@ def test_the_table_of_batches_is_what_happens(world):
         before = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, UTC)
         assert before == (at(watermark) if watermark else None), number
         world.batch(placed, int(number), clicks=table.append_column("at", times))
-        found = [
-            f"{row['window_start']:%H:%M} with {row['clicks']} click"
-            for row in kept.rows.get(int(number), ())
-        ]
+        closed = kept.rows.get(int(number), ())
+        found = [f"{row['window_start']:%H:%M} with {row['clicks']} click" for row in closed]
         assert found == [text.removesuffix("s") for text in sent if text], number
         late += number == "5"
         assert placed.stats.late == late, number

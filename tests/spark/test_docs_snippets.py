@@ -28,16 +28,8 @@ from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, 
 from tests.support.pages import ROOT, blocks
 from topology import Topology
 
-NAMES = {
-    **{
-        "Aggregate": Aggregate,
-        "Count": Count,
-        "Deduplicate": Deduplicate,
-        "Tumbling": Tumbling,
-        "sum_": sum_,
-    },
-    **{"ParquetSink": ParquetSink, "Placed": Placed, "pa": pa, "pc": pc},
-}
+NAMES = {kind.__name__: kind for kind in (Aggregate, Count, Deduplicate, Tumbling, sum_, ParquetSink, Placed)}
+NAMES |= {"pa": pa, "pc": pc}
 
 
 @pytest.fixture
@@ -134,19 +126,16 @@ def test_a_stream_of_runtime_is_started_and_read(on_world, world):
     frames = {"flights_df": MagicMock(), "weather_df": MagicMock()}
     names = on_world(f"{start}\n{own}", topology=topology, **frames)
     placed = names["placed"]
-    assert (
-        set(placed.start.call_args.args[0]) == {"flights", "weather"} == set(placed.unite.call_args.args[0])
-    )
+    assert [set(each.call_args.args[0]) for each in (placed.start, placed.unite)] == [
+        {"flights", "weather"}
+    ] * 2
     rows = pa.table({"tailnum": ["N14228"], "dep_delay": [5]})
     world.batch(placed, 0, flights=rows, weather=rows)
     keys = pa.table({"tailnum": ["N14228", "no"]})
     *others, last = read.strip().splitlines()
     on_world("\n".join(others), placed=placed, keys=keys)
-    assert placed.store("delays").get({"tailnum": "N14228"}) == {
-        "flights": 1,
-        "mean_sum": 5.0,
-        "mean_count": 1,
-    }
+    kept = placed.store("delays").get({"tailnum": "N14228"})
+    assert kept == {"flights": 1, "mean_sum": 5.0, "mean_count": 1}
     assert last == 'standbys.get({"tailnum": "N14228"})'  # there is one executor, and so no standby
 
 

@@ -26,6 +26,7 @@ from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker import bin_context as segments
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
+from tests.support.placed_harness import rows_in
 from tests.support.sparkless import Sparkless
 from topology import TaskId
 
@@ -115,11 +116,7 @@ class Stream:
                 folder = self.sinks[sink].path / f"batch_id={batch}"
                 truth = self.truth(batch)[sink == "days-out"]
                 touched = {row[sink == "days-out"] for row in BATCHES[batch]} if batch < len(BATCHES) else ()
-                rows = [
-                    row
-                    for file in sorted(folder.glob("*.parquet"))
-                    for row in pq.ParquetFile(file).read().to_pylist()
-                ]
+                rows = rows_in(folder)
                 if batch <= last or folder in folders:
                     assert Counter({row[key]: row[value] for row in rows}) == {k: truth[k] for k in touched}
                 folders.discard(folder)

@@ -86,6 +86,9 @@ def test_reasons_are_those_of_explain_and_made_once_an_assignment_and_minute(wor
     live = LiveRun(placed._runner, RunRecorder("words"), clock=lambda: now[0])
     first = live.reasons()
     assert first[0].why == placed.explain("0_0").why
+    assert [(each.task, each.text) for each in live.whole_report().reasons] == [
+        (task, str(placed.explain(task))) for task in ("0_0", "0_1")
+    ]
     assert live.reasons() is first
     now[0] = 61.0
     assert live.reasons() is not first
@@ -132,17 +135,6 @@ def test_whoever_looks_is_told_of_the_end(world, placed):
 def test_an_address_that_cannot_be_used_is_refused(placed, where, said):
     with pytest.raises(InputError, match=said):
         placed.serve_ui(**where)
-
-
-def test_the_page_at_the_end_has_the_text_of_explain_for_every_task(world, placed):
-    for batch in range(2):
-        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
-        world.follow(placed)
-    live = LiveRun(placed._runner, RunRecorder("words"))
-    reasons = live.whole_report().reasons
-    assert [reason.task for reason in reasons] == sorted(map(str, placed.rebalancer.task_ids))
-    for reason in reasons:
-        assert reason.text == str(placed.explain(reason.task))
 
 
 # -- the page of a run
@@ -208,10 +200,8 @@ def test_a_page_that_cannot_be_written_at_the_end_does_not_hide_the_error(tmp_pa
     lines = Lines()
     page = tmp_path / "run.html"
     error = TaskplaceError("batch 1 failed")
-    with (
-        pytest.raises(TaskplaceError, match="batch 1 failed"),
-        RunReport(ReportSettings(html=str(page)), "words", lines),
-    ):
+    report = RunReport(ReportSettings(html=str(page)), "words", lines)
+    with pytest.raises(TaskplaceError, match="batch 1 failed"), report:
         page.mkdir()
         raise error
     assert lines.notes[-1].startswith("the page was not written: ")

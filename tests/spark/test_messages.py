@@ -108,17 +108,9 @@ TASK = TaskId(0, 1)
     ("kind", "text", "says"),
     [
         (Change, {"version": 1}, "missing required field `attempt`"),
-        (
-            History,
-            {"changes": [{"version": "1"}]},
-            r"Expected `int`, got `str` - at `\$.changes\[0\].version`",
-        ),
+        (History, {"changes": [{"version": "1"}]}, r"Expected `int`, .* at `\$.changes\[0\].version`"),
         (History, {"changes": [], "more": 1}, "unknown field `more`"),
-        (
-            AttemptDescriptor,
-            {"task": "0_1", "instance": "", "history": {}},
-            r"Expected `array`, .* at `\$.task`",
-        ),
+        (AttemptDescriptor, {"task": "0_1", "instance": "", "history": {}}, r"`array`, .* at `\$.task`"),
         (FollowReport, {"instance": "", "here": True, "copies": {"0-1": []}}, r"a task id .* `\$.copies`"),
         (Position, [1, "a", 2, 3], "at most length 3"),
         (Meta, {"fence": [1, None, 2]}, r"Expected `int`, got `null` - at `\$.fence\[1\]`"),

@@ -25,13 +25,9 @@ MOST_BATCHES = 20
 
 def command(*arguments: object) -> tuple[int, str]:
     """Run `taskplace` in a process of its own; return its exit code and what it has printed."""
-    done = subprocess.run(
-        [sys.executable, "-c", COMMAND, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    line = [sys.executable, "-c", COMMAND, *map(str, arguments)]
+    done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -256,14 +256,8 @@ def test_what_readers_leave_out_may_lie_beside_the_batches(sink, staged):
 
 
 def commit(number: int, files: list[Path], nonce: str) -> Commit:
-    fixed = {
-        "spark": None,
-        "checkpoint_id": "c",
-        "sink": "out",
-        "check_epoch": lambda: None,
-        "read_checksum": str,
-    }
-    return Commit(batch_id=number, files=files, nonce=nonce, **fixed)
+    given = {"batch_id": number, "files": files, "nonce": nonce, "check_epoch": lambda: None}
+    return Commit(spark=None, checkpoint_id="c", sink="out", read_checksum=str, **given)
 
 
 @pytest.mark.parametrize("mine", [True, False])

@@ -44,19 +44,11 @@ def records(spark, count: int, *, partition: int | None = None, first: int = 0):
 
     keys = [f"N{number % 40}".encode() for number in range(count)]
     split = partitions_of(pa.array(keys), "murmur2", 4).tolist()
-    rows = [
-        (
-            key,
-            b"?" if number % 10 == 9 else b'{"delay": %d, "at": "2013-01-01T01:00:00+01:00"}' % number,
-            "flights",
-            at if partition is None else partition,
-            first + number,
-            datetime(2013, 1, 1, 2, tzinfo=UTC),
-            0,
-            None,
-        )
-        for number, (key, at) in enumerate(zip(keys, split, strict=True))
-    ]
+    rows, sent = [], datetime(2013, 1, 1, 2, tzinfo=UTC)
+    for number, (key, at) in enumerate(zip(keys, split, strict=True)):
+        value = b"?" if number % 10 == 9 else b'{"delay": %d, "at": "2013-01-01T01:00:00+01:00"}' % number
+        place = "flights", at if partition is None else partition, first + number
+        rows.append((key, value, *place, sent, 0, None))
     return spark.createDataFrame(rows, RECORDS).coalesce(1)
 
 

@@ -77,12 +77,9 @@ def test_functions_and_processors_without_stores():
 
 def test_a_second_run_has_to_send_the_same_rows():
     numbers = iter(range(9))
-    with (
-        ProcessorTester(lambda context, rows: pa.table({"n": [next(numbers)]})) as tester,
-        pytest.raises(
-            InputError, match="process: found 'other rows when batch 0 ran again', expected the same rows"
-        ),
-    ):
+    says = "process: found 'other rows when batch 0 ran again', expected the same rows"
+    made = ProcessorTester(lambda context, rows: pa.table({"n": [next(numbers)]}))
+    with made as tester, pytest.raises(InputError, match=says):
         tester.batch([{"n": 1}])
 
 
@@ -142,10 +139,8 @@ def test_what_a_start_refuses_is_refused(made, says):
     ],
 )
 def test_rows_that_are_none(rows, says):
-    with (
-        ProcessorTester(Count("n", by={"k": "string"}), key="k") as tester,
-        pytest.raises(InputError, match=says),
-    ):
+    made = ProcessorTester(Count("n", by={"k": "string"}), key="k")
+    with made as tester, pytest.raises(InputError, match=says):
         tester.batch(*rows)
 
 

@@ -148,12 +148,8 @@ def test_a_column_without_a_type_takes_the_first_that_comes(world):
     assert stream.schema == {"k": "string", "x": "int64"}
     stream.batch(table(x=pa.nulls(1), k=["a"]))
     stream.refused(table(k=["a"], x=["text"]), match="sinks.out.x: found 'string', expected int64")
-    assert stream.sent() == {
-        0: [("a",), ("b",)],
-        1: [("a",), ("b",)],
-        2: [("a", None), ("b", 1), ("c", 2**40)],
-        3: [("a", None)],
-    }
+    untyped = dict.fromkeys((0, 1), [("a",), ("b",)])
+    assert stream.sent() == {**untyped, 2: [("a", None), ("b", 1), ("c", 2**40)], 3: [("a", None)]}
 
 
 def test_tables_without_rows_say_nothing(world):
@@ -270,7 +266,7 @@ def test_writers_of_a_repartition_may_have_other_types_of_the_same_values(world)
     [
         (
             table(k=["b", "c"], n=[1.0, None]),
-            r"column 'n': found 'double from task 0_1, int64 from task 0_0'.*pandas",
+            r"'n': found 'double from task 0_1, int64 from task 0_0'.*pandas",
         ),
         (table(k=["b"]), r"columns \['k'\] from task 0_1"),
     ],

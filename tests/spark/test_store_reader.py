@@ -354,11 +354,8 @@ def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
     assert reader.get({"key": "nobody"}) is None
     keys = pa.table({"key": ["k1", "nobody", "k2"]})
     values = [row["value"] for row in reader.get_many(keys).to_pylist()]
-    assert values == [
-        dict(zip(("n", "total"), by_key["k1"], strict=True)),
-        None,
-        dict(zip(("n", "total"), by_key["k2"], strict=True)),
-    ]
+    one, two = (dict(zip(("n", "total"), by_key[key], strict=True)) for key in ("k1", "k2"))
+    assert values == [one, None, two]
     rows = {row["key"]: (row["n"], row["total"]) for row in reader.to_df().collect()}
     assert rows == by_key
     groups = {row["group"]: (row["n"], row["total"]) for row in p.placed.store("by-group").to_df().collect()}

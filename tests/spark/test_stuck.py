@@ -19,6 +19,7 @@ NOW = 1_000_000.0
 FULL = {"errors": {"0_3": "DiskFull: /d: full. Free space there"}}
 LOST = {"errors": {"0_3": "CheckpointError: /d/snapshots/job/changelog/1.segment: x"}}
 SILENT = {"visited": NOW - SILENT_SECONDS - 60}
+LOADS = "executor-2 loads a snapshot, and its lag counts the whole changelog until then"
 CANNOT = "executor-2 cannot follow: DiskFull: /d: full"
 LOG = "the log of executor-2 says more"
 FAILED = FailedBatch(NOW, 7, "DiskFull: /checkpoint: full. Free space there")
@@ -71,10 +72,7 @@ def test_a_cause_and_its_remedy(warmup, executor, stalled, remedy):
     ("warmup", "found"),
     [
         (STARTED, Seen(None)),
-        (
-            LOADING,
-            Seen(unknown="executor-2 loads a snapshot, and its lag counts the whole changelog until then"),
-        ),
+        (LOADING, Seen(unknown=LOADS)),
         (WarmupStatus(900, caught_up=False, seconds=720.0, eta_seconds=30.0), Seen(30.0)),
         (WarmupStatus(9, caught_up=True, seconds=720.0), Seen(0.0)),
     ],

@@ -94,12 +94,8 @@ def test_a_start_that_is_refused_stops_nobody(world, refused):
     world.query = "query"
     for batch in range(2, 4):
         world.batch(first, batch, **{"in": words("a", "b")})
-    assert world.sent("out") == {
-        0: [("a", 1)],
-        1: [("a", 2)],
-        2: [("a", 3), ("b", 1)],
-        3: [("a", 4), ("b", 2)],
-    }
+    both = {2: [("a", 3), ("b", 1)], 3: [("a", 4), ("b", 2)]}
+    assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)], **both}
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -189,10 +185,7 @@ def starts(placed: Placed, ddl: str) -> None:
     ("ddl", "says"),
     [
         ("k string, n double", r"^sinks\.out\.n: found 'double', expected int64, as in its first batch"),
-        (
-            "k string, m long",
-            r"^sinks\.out: found \"columns \['k', 'm'\]\".*expected the columns of the sink",
-        ),
+        ("k string, m long", r"^sinks\.out: found \"columns \['k', 'm'\]\".*expected the columns of the"),
         ("k string, n long, m long", r"^sinks\.out: .*, or declare the sink's schema"),
     ],
 )
