@@ -148,7 +148,7 @@ def test_a_column_without_a_type_takes_the_first_that_comes(world):
     assert stream.schema == {"k": "string", "x": "int64"}
     stream.batch(table(x=pa.nulls(1), k=["a"]))
     stream.refused(table(k=["a"], x=["text"]), match="sinks.out.x: found 'string', expected int64")
-    untyped = dict.fromkeys((0, 1), [("a",), ("b",)])
+    untyped = {batch: [("a",), ("b",)] for batch in (0, 1)}
     assert stream.sent() == {**untyped, 2: [("a", None), ("b", 1), ("c", 2**40)], 3: [("a", None)]}
 
 
