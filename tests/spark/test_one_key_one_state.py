@@ -123,7 +123,7 @@ def test_the_keys_of_topics_that_feed_one_state_have_equal_types(kind):
     schemas = {name: StructType().add("k", "long") for name in "ab"}
     check_sources(topology, schemas)
     with pytest.raises(InputError, match=r"keys have different types|co-partitioned keys of different types"):
-        check_sources(topology, schemas | {"b": StructType().add("k", "int")})
+        check_sources(topology, schemas | {"b": StructType().add("k", "integer")})
 
 
 class Stating(Silent):
