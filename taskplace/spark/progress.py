@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
@@ -21,13 +21,21 @@ from pyspark.sql.streaming.listener import (
 from taskplace.logs import RepeatedWarnings
 from taskplace.model.callables import check_function
 
-if TYPE_CHECKING:
-    from taskplace.spark.placed import Placed
-
 log = logging.getLogger(__name__)
 
 #: Gets Spark's progress of a batch, and the metrics at that time.
 OnProgress = Callable[[StreamingQueryProgress, Mapping[str, Any]], object]
+
+
+class Measured(Protocol):
+    """What the listener reads of a placed stream."""
+
+    @property
+    def query_id(self) -> str | None:
+        """The id of Spark's query; None before the first batch."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the metrics by name."""
 
 
 class MetricsListener(StreamingQueryListener):
@@ -47,7 +55,7 @@ class MetricsListener(StreamingQueryListener):
         spark.streams.addListener(MetricsListener(placed, show))
     """
 
-    def __init__(self, placed: Placed, on_progress: OnProgress) -> None:
+    def __init__(self, placed: Measured, on_progress: OnProgress) -> None:
         check_function(on_progress, "MetricsListener.on_progress", arguments=["progress", "metrics"])
         self._placed, self._on_progress = placed, on_progress
         self._repeated = RepeatedWarnings()

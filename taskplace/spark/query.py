@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from taskplace.spark.bridge.queries import jvm_running
 
@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from taskplace.record.events import InstanceView
-    from taskplace.spark.placed import Placed
 
 
-class PlacedQuery:
+class Closeable(Protocol):
+    """The methods of the placed stream that the handle uses."""
+
+    def close(self) -> None:
+        """Stop the replication."""
+
+    def placement(self) -> tuple[InstanceView, ...]:
+        """Return what each executor runs and follows."""
+
+
+PlacedT = TypeVar("PlacedT", bound=Closeable)
+
+
+class PlacedQuery(Generic[PlacedT]):
     """Has the interface of `pyspark.sql.streaming.StreamingQuery`.
 
     - `placed`: the stream that the query runs
@@ -41,7 +53,7 @@ class PlacedQuery:
 
     def __init__(
         self,
-        placed: Placed,
+        placed: PlacedT,
         query: StreamingQuery,
         start_again: Callable[[], StreamingQuery | None] | None = None,
     ) -> None:

@@ -66,17 +66,13 @@ def store(runtime):
             owners=lambda: dict.fromkeys(tasks[0], EXECUTORS[active]),
             following=lambda name: [] if name == f"executor-{active}" else list(tasks[0]),
         )
-        placed = SimpleNamespace(
-            programs=programs,
-            tasks_of=tasks.__getitem__,
+        runner = SimpleNamespace(
+            definition=SimpleNamespace(programs=programs, tasks=tasks, state_root=runtime.state),
             journal=SimpleNamespace(history=runtime.history, identity={"keys": types}, last=None),
-            state=state,
-            rebalancer=SimpleNamespace(lock=nullcontext()),
+            rebalancer=SimpleNamespace(lock=nullcontext(), state=state),
             bridge=Bridge(runtime),
-            state_root=runtime.state,
-            watermark=None,
         )
-        return StoreReader(placed, name, **how)
+        return StoreReader(runner, runtime.state, name, **how)
 
     return read
 
