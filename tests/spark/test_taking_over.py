@@ -210,7 +210,7 @@ def test_a_key_of_another_type_behind_a_repartition(world, monkeypatch):
 
     world.batch(world.open(topology()), 0, **{"in": rows(n=[1])})
     starts(world.open(topology()), "k string, n long")
-    with pytest.raises(InputError, match=r"^node 'r', key: found 'a key of types int32', expected int64, as"):
+    with pytest.raises(InputError, match=r"^node 'r', key: found '.*int32', expected int64, as"):
         world.open(topology()).unite({"in": source("k string, n int")})
 
 

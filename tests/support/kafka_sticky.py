@@ -52,10 +52,14 @@ FACTS = {
         {"A": "tp0 tp2", "B": "up0 up1", "C": "tp1"},
     ),
     "two members, two topics, in turn": Fact(
-        {"t": 3, "u": 3}, {"A": told("t u"), "B": told("t u")}, {"A": "tp0 tp2 up1", "B": "tp1 up0 up2"}
+        {"t": 3, "u": 3},
+        {"A": told("t u"), "B": told("t u")},
+        {"A": "tp0 tp2 up1", "B": "tp1 up0 up2"},
     ),
     "two members, two topics, an odd number": Fact(
-        {"t": 3, "u": 4}, {"A": told("t u"), "B": told("t u")}, {"A": "tp0 tp2 up1 up3", "B": "tp1 up0 up2"}
+        {"t": 3, "u": 4},
+        {"A": told("t u"), "B": told("t u")},
+        {"A": "tp0 tp2 up1 up3", "B": "tp1 up0 up2"},
     ),
     "who has the floor gets one more": Fact(
         {"t": 2, "u": 3},
