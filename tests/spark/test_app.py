@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.errors import ConfigError
 from taskplace.spark import session_properties
 from taskplace.spark.app import trigger_of

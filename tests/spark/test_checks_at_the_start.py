@@ -8,8 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
 from taskplace.spark.compile.keys import KeyTypes, alike

@@ -10,7 +10,6 @@ import sys
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.cli import main

@@ -10,10 +10,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pytest
 import yaml
-
-pytest.importorskip("pyspark")
 
 from taskplace.spark.processors import Context
 from taskplace.spark.state.store import Store

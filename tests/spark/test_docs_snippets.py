@@ -14,12 +14,9 @@ import subprocess
 import sys
 from unittest.mock import MagicMock
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from taskplace.errors import InputError
 from taskplace.model.placed_options import PlacedOptions

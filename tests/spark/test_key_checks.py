@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("pyspark")
-
 from pyspark.sql.types import StructType
 
 from taskplace.errors import InputError

@@ -9,8 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.errors import InputError
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, count, max_
 from taskplace.spark.state import expiry

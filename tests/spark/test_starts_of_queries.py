@@ -7,9 +7,6 @@ from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from py4j.protocol import Py4JError
 
 from taskplace.spark.bridge import start_query

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 import taskplace.spark
 from taskplace.errors import CheckpointError, Fenced, InputError

@@ -6,11 +6,8 @@ import sys
 from functools import partial
 from inspect import Signature, signature
 
-import pytest
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 
 from taskplace.errors import ConfigError
 from taskplace.spark import ForeachBatch, ParquetSink

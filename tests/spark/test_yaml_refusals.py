@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
-
 from taskplace.durations import _deprecated
 from taskplace.errors import ConfigError, InputError, TaskplaceError
 from taskplace.spark.compile.programs import programs

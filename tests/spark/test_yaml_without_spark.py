@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
-
-
 from taskplace.cli import main
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
