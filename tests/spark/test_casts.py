@@ -18,12 +18,8 @@ from taskplace.spark.casts import cast, keeps_apart, keeps_order
 from taskplace.spark.processors.groups import ranks
 from taskplace.spark.state.rows import RowCodec
 
-TEXTS = [
-    "",
-    " 7",
-    "2020-01-01 00:00:00",
-    *["7", "07", "7.0", "+7", "true", "1", "True", "2020-01-01", "-0", "0", "NaN"],
-]
+TEXTS = ["7", "07", "7.0", "+7", "true", "1", "True", "2020-01-01", "-0", "0", "NaN"]
+TEXTS += ["", " 7", "2020-01-01 00:00:00"]
 INTS = [0, 1, 2, -1, 7, 127, -128]
 WIDE = [*INTS, 2**53, 2**53 + 1, 2**62, 2**62 + 1, -(2**63), 2**63 - 1]
 WIDE += [86_400_000, 3_600_000_000, 1_383_456_600_000_000]
@@ -62,21 +58,11 @@ SAMPLES: list[pa.Array] = [
     raw(pa.duration("us"), TIMES),
 ]
 #: What a store's key may be of.
-_PLAIN = (
-    "string binary bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64 date32 date64 time32[s]"
-)
+_PLAIN = "string binary bool int8 int16 int32 int64 uint8 uint64 float16 float32 float64 date32 date64"
+_TIMES = "time32[s] time64[us] time64[ns] duration[us] duration[ms] timestamp[us] timestamp[ms] timestamp[ns]"
 KINDS = [
-    *map(
-        pa.type_for_alias,
-        f"{_PLAIN} time64[us] time64[ns] duration[us] duration[ms] timestamp[us] timestamp[ns]".split(),
-    ),
-    *(
-        pa.decimal128(10, 1),
-        pa.decimal128(38, 3),
-        pa.decimal128(10, 2),
-        pa.decimal256(40, 2),
-        pa.timestamp("ms"),
-    ),
+    *map(pa.type_for_alias, f"{_PLAIN} {_TIMES}".split()),
+    *(pa.decimal128(10, 1), pa.decimal128(38, 3), pa.decimal128(10, 2), pa.decimal256(40, 2)),
     *(pa.timestamp("us", tz="UTC"), pa.timestamp("s", tz="America/New_York")),
 ]
 

@@ -102,13 +102,8 @@ def test_the_yaml_and_the_python_on_windows_are_one_topology():
     page = run(WINDOWS, {}, slice(1))
     assert written.to_dict() == page["topology"].build().to_dict()
     wider = run(WINDOWS, {})["topology"].build()
-    assert [node.name for node in wider.nodes][-5:] == [
-        "days",
-        "by-day",
-        "slides",
-        "last-hour",
-        "last-hour-out",
-    ]
+    last = [node.name for node in wider.nodes][-5:]
+    assert last == ["days", "by-day", "slides", "last-hour", "last-hour-out"]
 
 
 def test_sliding_windows_have_the_clicks_of_their_hour(world):

@@ -58,10 +58,8 @@ def delays():
     topology = Topology("delays")
     flights = topology.source("flights", key="tailnum", partitions=2)
     topology.source("weather", key="tailnum", partitions=2)
-    stats = flights.process(
-        Aggregate("delays", by={"tailnum": "string"}, flights=count(), mean=avg("dep_delay"))
-    )
-    return topology, stats
+    stats = Aggregate("delays", by={"tailnum": "string"}, flights=count(), mean=avg("dep_delay"))
+    return topology, flights.process(stats)
 
 
 def test_the_stream_of_the_readme(on_world, world):
@@ -123,9 +121,8 @@ def test_a_stream_of_runtime_is_started_and_read(on_world, world):
     frames = {"flights_df": MagicMock(), "weather_df": MagicMock()}
     names = on_world(f"{start}\n{own}", topology=topology, **frames)
     placed = names["placed"]
-    assert [set(each.call_args.args[0]) for each in (placed.start, placed.unite)] == [
-        {"flights", "weather"}
-    ] * 2
+    for call in (placed.start, placed.unite):
+        assert set(call.call_args.args[0]) == {"flights", "weather"}
     rows = pa.table({"tailnum": ["N14228"], "dep_delay": [5]})
     world.batch(placed, 0, flights=rows, weather=rows)
     keys = pa.table({"tailnum": ["N14228", "no"]})
@@ -139,9 +136,8 @@ def test_a_stream_of_runtime_is_started_and_read(on_world, world):
 def test_the_processor_of_runtime(on_world, world):
     names = on_world(blocks("docs/runtime.md", "python")[2])
     topology = Topology("t")
-    topology.source("in", key="id", partitions=1).process(names["Latest"](), name="latest").sink(
-        "out", target=ParquetSink(world.folder / "out")
-    )
+    latest = topology.source("in", key="id", partitions=1).process(names["Latest"](), name="latest")
+    latest.sink("out", target=ParquetSink(world.folder / "out"))
     placed = world.open(topology)
     stamps = pa.timestamp("us", "UTC")
     for number, times in enumerate(([5, 6], [4])):
@@ -210,9 +206,8 @@ class _Nowhere:
 
 def test_the_code_of_the_page_runs(world, monkeypatch):
     topology = Topology("t")
-    topology.source("in", key="k", partitions=1).process(Count("n", by={"k": "string"}), name="n").sink(
-        "out", target=_Nowhere()
-    )
+    source = topology.source("in", key="k", partitions=1)
+    source.process(Count("n", by={"k": "string"}), name="n").sink("out", target=_Nowhere())
     world.come(1)
     placed = world.open(topology)
     world.batch(placed, 0, **{"in": pa.table({"k": ["a"]})})
@@ -222,9 +217,8 @@ def test_the_code_of_the_page_runs(world, monkeypatch):
     assert names["metrics"]["rebalance-total"] == 1
     exec(endpoint.replace("port=9404", "port=0"), names)
     assert names["server"].url.endswith("/metrics")
-    exec(
-        registry.replace("import REGISTRY", "import CollectorRegistry\nREGISTRY = CollectorRegistry()"), names
-    )
+    own = "import CollectorRegistry\nREGISTRY = CollectorRegistry()"
+    exec(registry.replace("import REGISTRY", own), names)
     exec(listener, names)
     (call,) = names["spark"].streams.addListener.call_args_list
     assert type(call.args[0]).__name__ == "MetricsListener"

@@ -75,9 +75,8 @@ def built(kind: Any, by: dict[str, str], topics: dict[str, int], key: str = "k")
         topo.store("s", key=by, value={"count": "int64"})
     first, *others = [topo.source(name, key=key or None, partitions=n) for name, n in topics.items()]
     stream = first.merge(*others) if others else first
-    stream.process(lambda context, rows: rows, name="step").process(
-        kind(by), name="state", stores=["s"] if kind is function else ()
-    )
+    step, stores = stream.process(lambda context, rows: rows, name="step"), ["s"] if kind is function else ()
+    step.process(kind(by), name="state", stores=stores)
     return topo.build()
 
 
@@ -101,9 +100,8 @@ def test_topics_that_reach_one_state_have_keys_and_equal_numbers(kind, topics, k
 @KINDS
 def test_the_values_behind_a_node_that_may_change_them_are_checked_in_the_task(kind):
     (program,) = programs(built(kind, {"k": "string"}, {"a": 4}))
-    assert [(owned.node, owned.store, owned.changed_by) for owned in program.owned] == [
-        ("state", "s", "step")
-    ]
+    (owned,) = program.owned
+    assert (owned.node, owned.store, owned.changed_by) == ("state", "s", "step")
 
 
 @KINDS

@@ -230,9 +230,10 @@ def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor, mo
     assert (found / "part-00000.parquet").read_bytes() == b"rows"
 
 
-@pytest.mark.parametrize(
-    "place", ["x.parquet", "part/x.parquet", "notes.txt", "batch_id=x/y.parquet", "batch_id=1"]
-)
+PLACES = ["x.parquet", "part/x.parquet", "notes.txt", "batch_id=x/y.parquet", "batch_id=1"]
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_a_file_that_is_no_batch_is_refused_at_the_start(sink, place):
     sink.bind("mine")
     foreign = sink.path / place

@@ -258,16 +258,8 @@ def check_what_happened(lives: list[Life]) -> None:
     """A life in which nothing dies proves nothing."""
     for points, what in ((DRIVER_POINTS, "crashed"), (DRIVER_POINTS, "overtaken"), (WORKER_POINTS, "died")):
         assert set(points) <= {point for life in lives for point in getattr(life, what)}, what
-    for name in (
-        "losses",
-        "promotions",
-        "emptied",
-        "spares",
-        "fenced",
-        "applications",
-        "restored",
-        "replayed",
-    ):
+    names = "losses", "promotions", "emptied", "spares", "fenced", "applications", "restored", "replayed"
+    for name in names:
         assert sum(life.totals[name] for life in lives), name
     assert sum(life.world.adopted for life in lives)
 

@@ -89,9 +89,8 @@ def test_column_names_with_dots_pass(cluster, tmp_path):
     seen = []
     topo = Topology("dots")
     source = topo.source("s", key=["a.b"], partitions=2)
-    source.process(lambda context, rows: rows, name="same").sink(
-        "out", target=ForeachBatch(lambda df, batch: seen.extend(df.collect()))
-    )
+    target = ForeachBatch(lambda df, batch: seen.extend(df.collect()))
+    source.process(lambda context, rows: rows, name="same").sink("out", target=target)
     placed = Placed(cluster, topo, checkpoint=tmp_path / "cp", state_dir=tmp_path / "state")
     placed.process_batch(cluster.createDataFrame([("x", 1), ("y", 2)], "`a.b` string, `c.d` int"), 0)
     placed.close()

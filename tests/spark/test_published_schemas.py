@@ -146,18 +146,16 @@ def test_spark_reads_what_is_published(spark, world):
     stream.batch(table(k=["a"]).append_column("none", pa.nulls(1)), table(none=pa.nulls(1), k=["b"]))
     published = sorted((world.folder / "out").glob("batch_id=0/*.parquet"))
     seen: list[Any] = []
-    ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect()))).publish(
-        spark, 0, published
-    )
+    sink = ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect())))
+    sink.publish(spark, 0, published)
     assert seen == ["struct<k:string,none:void>", ("a", None), ("b", None)]
 
     stream = Stream(world, ParquetSink(world.folder / "types"), "another")
     stream.batch(rows, nothing)
     stream.batch(nothing, rows)
     df = spark.read.parquet(str(world.folder / "types"))
-    assert {name: kind for name, kind in df.dtypes if name != "batch_id"} == {
-        name: kind for name, (_, _, kind) in columns.items()
-    }
+    kinds = {name: kind for name, (_, _, kind) in columns.items()}
+    assert {name: kind for name, kind in df.dtypes if name != "batch_id"} == kinds
     found = df.drop("batch_id").collect()
     expected = [value for _, value, _ in columns.values()]
     full = [[as_it_is(value) for value in row] for row in found if row[0] is not None]

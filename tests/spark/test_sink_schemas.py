@@ -32,12 +32,12 @@ def through_pandas(rows: pa.Table) -> pa.Table:
 # ------------------------------------------------------------------------------------------- refused
 def test_a_null_that_makes_floats_of_integers_in_one_task_of_the_first_batch_is_refused(world):
     stream = Stream(world)
-    stream.refused(
-        through_pandas(table(k=["a"], n=[7])),
-        through_pandas(table(k=["b", "c"], n=[7, None])),
-        match=r"sinks.out, column 'n': found 'double from task 0_1, int64 from task 0_0', .*pd.Int64Dtype.*declare",
+    tables = table(k=["a"], n=[7]), table(k=["b", "c"], n=[7, None])
+    says = (
+        r"sinks.out, column 'n': found 'double from task 0_1, int64 from task 0_0', .*pd.Int64Dtype.*declare"
     )
-    stream.batch(table(k=["a"], n=[7]), table(k=["b", "c"], n=[7, None]))
+    stream.refused(*map(through_pandas, tables), match=says)
+    stream.batch(*tables)
     assert stream.sent() == {0: [("a", 7), ("b", 7), ("c", None)]}
 
 
@@ -45,11 +45,8 @@ def test_a_null_that_makes_floats_of_integers_in_a_later_batch_is_refused(world)
     stream = Stream(world)
     stream.batch(table(n=[7]))
     for _ in range(2):
-        stream.refused(
-            through_pandas(table(n=[7, None])),
-            match=r"sinks.out.n: found 'double', expected int64, as in its first batch; .*pd.Int64Dtype.*"
-            r"another name",
-        )
+        says = r"sinks.out.n: found 'double', expected int64, as in its first batch; .*pd.Int64Dtype.*"
+        stream.refused(through_pandas(table(n=[7, None])), match=says)
         stream.open()
     stream.batch(table(n=[7, None]))
     assert stream.sent() == {0: [(7,)], 1: [(7,), (None,)]}
@@ -57,9 +54,7 @@ def test_a_null_that_makes_floats_of_integers_in_a_later_batch_is_refused(world)
 
 def test_a_column_that_comes_twice_is_refused(world):
     rows = pa.table([["a"], ["b"]], names=["k", "k"])
-    Stream(world).refused(
-        rows, match=r"^node 'p': found \"columns \['k', 'k'\]\", expected each column name once"
-    )
+    Stream(world).refused(rows, match=r"^node 'p': found \"columns \['k', 'k'\]\", expected each column name")
 
 
 def test_a_column_that_one_task_lacks_is_refused(world):
@@ -68,9 +63,7 @@ def test_a_column_that_one_task_lacks_is_refused(world):
     match = r"sinks.out: found \"columns \['k'\] from task 0_1, \['k', 'n'\] from task 0_0"
     stream.refused(rows, fewer, match=match)
     stream.batch(rows)
-    stream.refused(
-        rows, fewer, match=r"sinks.out: found \"columns \['k'\]\", expected the columns of the sink"
-    )
+    stream.refused(rows, fewer, match=r"sinks.out: found \"columns \['k'\]\", expected the columns of")
     more = table(k=["a"], n=[7], m=["x"])
     stream.refused(more, match="or declare the sink's schema")
 
@@ -264,10 +257,7 @@ def test_writers_of_a_repartition_may_have_other_types_of_the_same_values(world)
 @pytest.mark.parametrize(
     ("other", "says"),
     [
-        (
-            table(k=["b", "c"], n=[1.0, None]),
-            r"'n': found 'double from task 0_1, int64 from task 0_0'.*pandas",
-        ),
+        (table(k=["b", "c"], n=[1.0, None]), r"'n': found 'double from task 0_1, int64 from task 0_0'"),
         (table(k=["b"]), r"columns \['k'\] from task 0_1"),
     ],
 )

@@ -29,17 +29,13 @@ def test_three_chained_subtopologies_beside_an_independent_and_a_stateless_one(s
     topo = Topology("many")
     events = topo.source("events", key="key", partitions=4)
     events.process(Count("keys", by={"key": "string"}), name="keys").sink(target=parquet(tmp_path / "keys"))
-    groups = events.repartition("group", name="by-group", partitions=3).process(
-        Aggregate("groups", by={"group": "string"}, n=count()), name="groups"
-    )
-    bands = groups.process(band, name="band").repartition("band", name="by-band", partitions=2)
-    bands.process(
-        Aggregate("bands", by={"band": "int64"}, over_changes=True, groups=count(), n=sum_("n", "int64")),
-        name="bands",
-    ).sink(target=parquet(tmp_path / "bands"))
-    topo.source("pages", key="page", partitions=2).process(Count("pages", by={"page": "string"})).sink(
-        target=parquet(tmp_path / "pages")
-    )
+    by_group = events.repartition("group", name="by-group", partitions=3)
+    groups = by_group.process(Aggregate("groups", by={"group": "string"}, n=count()), name="groups")
+    by_band = groups.process(band, name="band").repartition("band", name="by-band", partitions=2)
+    bands = {"by": {"band": "int64"}, "over_changes": True, "groups": count(), "n": sum_("n", "int64")}
+    by_band.process(Aggregate("bands", **bands), name="bands").sink(target=parquet(tmp_path / "bands"))
+    pages = topo.source("pages", key="page", partitions=2).process(Count("pages", by={"page": "string"}))
+    pages.sink(target=parquet(tmp_path / "pages"))
     topo.source("words", partitions=3).process(upper, name="upper").sink(target=parquet(tmp_path / "words"))
     built = topo.build()
     assert [sub.stateful for sub in built.subtopologies] == [True, True, True, True, False]
@@ -73,28 +69,18 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
     built = topo.build()
     assert built.partitions["by-customer-repartition"] == 5
     assert built.order == (1, 0)  # what reads the repartition was declared first, and runs last
-    s = stream(
-        built,
-        orders="id bigint, customer string, shop int",
-        customers="customer string, shop int, city string",
-    )
+    who = "customer string, shop int"
+    s = stream(built, orders=f"id bigint, {who}", customers=f"{who}, city string")
 
     def named(i):
         return (f"c{i % 37}" if i % 37 else None, i % 3)  # a null in a key matches nothing
 
     everyone = sorted({named(i) for i in range(120)}, key=str)
-    s.run(
-        orders=[(i, *named(i)) for i in range(60)], customers=[(*key, f"{key} at first") for key in everyone]
-    )
-    s.run(
-        orders=[(i, *named(i)) for i in range(60, 120)],
-        customers=[(*key, f"{key} later") for key in everyone[::2]],
-    )
+    for when, keys, ids in (("at first", everyone, range(60)), ("later", everyone[::2], range(60, 120))):
+        s.run(orders=[(i, *named(i)) for i in ids], customers=[(*key, f"{key} {when}") for key in keys])
     moved = set(everyone[::2])
-    expected = {
-        i: f"{named(i)} {'later' if i >= 60 and named(i) in moved else 'at first'}" if i % 37 else None
-        for i in range(120)
-    }
+    when = {i: "later" if i >= 60 and named(i) in moved else "at first" for i in range(120)}
+    expected = {i: f"{named(i)} {when[i]}" if i % 37 else None for i in range(120)}
     assert {row["id"]: row["city"] for row in s.rows("out")} == expected
 
 
@@ -112,9 +98,8 @@ def grown(folder, *, more: bool) -> Topology:
         added = Aggregate("sums", by={"key": "string"}, total=sum_("value", "int64"))
         events.process(added, name="summed").sink("sums", target=parquet(folder / "sums"))
         pages = events.repartition("page", name="by-page", partitions=2)
-        pages.process(Count("pages", by={"page": "string"}), name="per-page").sink(
-            "pages-out", target=parquet(folder / "pages")
-        )
+        per_page = pages.process(Count("pages", by={"page": "string"}), name="per-page")
+        per_page.sink("pages-out", target=parquet(folder / "pages"))
     return topo
 
 
@@ -124,11 +109,9 @@ def test_what_is_added_starts_empty_and_what_was_there_is_kept(stream, tmp_path)
     data = [[(f"k{i % 13}", f"p{i % 4}", i * (batch + 1)) for i in range(40)] for batch in range(5)]
     for batch in range(3):
         s.run(events=data[batch])
-    before = dict(s.placed.journal.history)
+    before = {task: history.end for task, history in s.placed.journal.history.items()}
     s.reopen(grown(tmp_path, more=True))
-    assert {task: s.placed.journal.history[task].end for task in before} == {
-        task: history.end for task, history in before.items()
-    }
+    assert {task: s.placed.journal.history[task].end for task in before} == before
     for batch in range(3, 5):
         s.run(events=data[batch])
     everything, since = [row for rows in data for row in rows], [row for rows in data[3:] for row in rows]
@@ -160,9 +143,8 @@ def counted_in(partitions: int, store: str = "counts") -> BuiltTopology:
 )
 def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, new, says):
     old = counted_in(2)
-    Journal(tmp_path, {}, lambda _: structure.declare(tmp_path, old, programs(old), None)).commit(
-        0, 1, {}, {}, {}
-    )
+    journal = Journal(tmp_path, {}, lambda _: structure.declare(tmp_path, old, programs(old), None))
+    journal.commit(0, 1, {}, {}, {})
     if says is None:
         structure.declare(tmp_path, new, programs(new), committed=1)
         return

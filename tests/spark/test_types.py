@@ -27,11 +27,8 @@ NAMES = st.text("ab `:,<>", min_size=1, max_size=3)
 
 def nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     fields = st.dictionaries(NAMES, inner, min_size=1, max_size=2)
-    return st.one_of(
-        inner.map(pa.list_),
-        st.builds(pa.map_, st.sampled_from(FLAT), inner),
-        fields.map(lambda fields: pa.struct(list(fields.items()))),
-    )
+    structs = fields.map(lambda fields: pa.struct(list(fields.items())))
+    return st.one_of(inner.map(pa.list_), st.builds(pa.map_, st.sampled_from(FLAT), inner), structs)
 
 
 @given(st.recursive(st.sampled_from(FLAT), nested, max_leaves=4))
@@ -125,10 +122,8 @@ def test_the_types_of_a_store_name_the_nearest(kind, message):
         ("map<tinyint, timestamp_ntz>", "map<tinyint,timestamp_ntz>"),
         ("timestamp", "timestamp"),
         ("void", "void"),
-        *(
-            (rare, None)
-            for rare in ("", "inty", "array<int", "geometry(4326)", "timestamp without time zone")
-        ),
+        *((rare, None) for rare in ("", "inty", "array<int", "geometry(4326)")),
+        ("timestamp without time zone", None),
         *((rare, None) for rare in ("interval day to second", "array<variant>", "string collate UTF8_LCASE")),
     ],
 )
@@ -228,12 +223,8 @@ def test_nested_values_are_converted_with_their_nulls(kind):
     assert converted(rows, wider).to_pylist() == [None, {"b": "y", "a": None}]
 
 
-MERGE = (
-    Operator("a", "source", topic="A"),
-    Operator("b", "source", topic="B"),
-    Operator("all", "merge", ("a", "b")),
-    Operator("out", "sink", ("all",)),
-)
+SOURCES = Operator("a", "source", topic="A"), Operator("b", "source", topic="B")
+MERGE = (*SOURCES, Operator("all", "merge", ("a", "b")), Operator("out", "sink", ("all",)))
 
 
 def merged(one: pa.Table, other: pa.Table) -> pa.Table:

@@ -23,9 +23,8 @@ def sent(raised: BaseException, cause: BaseException | None = None, after: str =
     try:
         raise raised from cause
     except BaseException:
-        return PythonException(
-            f"An exception was thrown from the Python worker:\n{traceback.format_exc()}{after}"
-        )
+        said = traceback.format_exc()
+        return PythonException(f"An exception was thrown from the Python worker:\n{said}{after}")
 
 
 @pytest.mark.parametrize("kind", [CheckpointError, DiskFull, Fenced])

@@ -31,24 +31,18 @@ def test_a_file_without_a_class():
     assert isinstance(target, ParquetSink)
     assert target.path.is_absolute()
     (program,) = programs(built)
-    assert program.stores["spent-by-customer"].value == pa.schema(
-        [("orders", pa.int64()), ("cents", pa.int64()), ("worst", pa.float64())]
-    )
+    value = {"orders": pa.int64(), "cents": pa.int64(), "worst": pa.float64()}
+    assert program.stores["spent-by-customer"].value == pa.schema(value)
 
 
 def test_ones_own_functions_classes_and_factories():
+    per_key = {"by": {"customer": "string"}, "state": {"n": "int"}, "output": {"customer": "string"}}
     nodes = {
         "a": node(f"{HERE}:clean"),
         "b": node(f"{HERE}:clean", least=3),
         "c": node(f"{HERE}:Latest", column="customer"),
         "d": node(f"{HERE}:make_clean()", least=2),
-        "e": node(
-            "per-key",
-            function=f"{HERE}:longest",
-            by={"customer": "string"},
-            state={"n": "int"},
-            output={"customer": "string"},
-        ),
+        "e": node("per-key", function=f"{HERE}:longest", **per_key),
     }
     given = settings(topology__nodes={**settings().topology["nodes"], **nodes})
     built = YamlApplication(given).topology().build()
@@ -62,13 +56,8 @@ def test_ones_own_functions_classes_and_factories():
 
 
 def test_schemas_as_columns_and_sinks_as_functions():
-    given = settings(
-        input__orders__schema={
-            **{"customer": "string", "id": "long", "cents": "long"},
-            "items": "array<struct<a: int, b: int>>",
-        },
-        output__totals={"foreach": f"{HERE}:show"},
-    )
+    columns = {"customer": "string", "id": "long", "cents": "long", "items": "array<struct<a: int, b: int>>"}
+    given = settings(input__orders__schema=columns, output__totals={"foreach": f"{HERE}:show"})
     application = YamlApplication(given)
     assert isinstance(application.topology().build().node("totals").target, ForeachBatch)
 
@@ -100,9 +89,8 @@ def test_an_option_may_have_any_name(name):
         return option
 
     # The same function, with an option of that name.
-    parameters = [
-        p.replace(name=name) if p.name == "option" else p for p in signature(own).parameters.values()
-    ]
+    *others, option = signature(own).parameters.values()
+    parameters = [*others, option.replace(name=name)]
     named = partial(lambda own, context, rows, **options: own(context, rows, option=options[name]), own)
     named.__signature__ = Signature(parameters)
     sys.modules[HERE].own = named
@@ -133,12 +121,10 @@ OVERRIDES = [
 def test_overrides_can_say_all_that_a_file_says():
     told = YamlApplication(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
     nested = YamlApplication(settings())
-    assert told.topology().build().to_dict() == nested.topology().build().to_dict()
-    assert told.topology().build().node("spent").options == nested.topology().build().node("spent").options
-    assert (
-        told.topology().build().node("totals").target.path
-        == nested.topology().build().node("totals").target.path
-    )
+    given, wanted = told.topology().build(), nested.topology().build()
+    assert given.to_dict() == wanted.to_dict()
+    assert given.node("spent").options == wanted.node("spent").options
+    assert given.node("totals").target.path == wanted.node("totals").target.path
     assert vars(told._inputs["orders"]) == vars(nested._inputs["orders"])
 
 
@@ -146,18 +132,9 @@ def test_overrides_can_say_all_that_a_file_says():
 
 
 def declared(entry):
-    from taskplace.spark.yaml_application import YamlApplication
-    from taskplace.spec.application import Settings
-
-    return YamlApplication(
-        Settings.from_mapping(
-            {
-                "application": {"id": "t"},
-                "topology": {"sources": {"a": {"key": "k", "partitions": 2}}},
-                "input": {"a": entry},
-            }
-        )
-    )
+    topology = {"sources": {"a": {"key": "k", "partitions": 2}}}
+    given = {"application": {"id": "t"}, "topology": topology, "input": {"a": entry}}
+    return YamlApplication(Settings.from_mapping(given))
 
 
 @pytest.mark.spark
@@ -176,8 +153,8 @@ def test_sources_in_yaml_become_streaming_data_frames(spark):
         ({"format": "rate", "select": ["valu as k"]}, r"input\.a", "valu"),
         (
             {"format": "rate", "options": {"rowsPerSecond": 0}, "select": ["value as k"]},
-            r"input\.a",
-            "rowsPerSecond",
+            "input.a",
+            "rowsPerS",
         ),
         (
             {"format": "json", "path": "in", "schema": "k string comment 'a', b strng"},
