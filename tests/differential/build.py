@@ -31,12 +31,8 @@ from tests.differential.values import digits
 from topology import Topology
 from topology.draft import Stream
 
-ARROW = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "date": pa.date32(),
-    "bool": pa.bool_(),
-}
+STAMPS = {"timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us")}
+ARROW = {**STAMPS, "date": pa.date32(), "bool": pa.bool_()}
 MAKE = {"count": count, "sum": sum_, "min": min_, "max": max_, "first": first, "last": last, "avg": avg}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -168,9 +164,8 @@ def topology(case: Case, folder: Path, reads: Mapping[str, Any] | None = None) -
     shared = {node.options["store"] for node in case.nodes if "store" in node.options}
     for node in case.nodes:
         inputs, before = [streams[n] for n in node.inputs], [shape[n] for n in node.inputs]
-        streams[node.name] = _added(
-            node, inputs, before, [store_of(node)] if store_of(node) in shared else []
-        )
+        stores = [store_of(node)] if store_of(node) in shared else []
+        streams[node.name] = _added(node, inputs, before, stores)
     for name in case.sinks:
         streams[name].sink(f"{name}-out", target=ParquetSink(folder / "sinks" / name))
     return topo
@@ -218,9 +213,8 @@ def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
     options = node.options
-    types = {
-        name: _types(node, options[of], before[1]) for name, of in (("by", "on"), ("columns", "columns"))
-    }
+    types = {"by": options["on"], "columns": options["columns"]}
+    types = {name: _types(node, columns, before[1]) for name, columns in types.items()}
     given = {name: options.get(name) for name in ("how", "order_by", "deleted")}
     return TableJoin(store_of(node), **types, **given, **_state(options))
 

@@ -200,14 +200,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         single, key = frozenset(options["by"]), _left(first.key, columns)
-        given = {
-            "ordered": first.ordered,
-            "single": single,
-            "moved": True,
-            "numbered": False,
-            "changes": True,
-        }
-        return Shape(columns, key, **given, **_declared(options, first))
+        given = {"ordered": first.ordered, "single": single, **_declared(options, first)}
+        return Shape(columns, key, moved=True, numbered=False, changes=True, **given)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}

@@ -56,11 +56,8 @@ class DataDrawing(Drawing):
         wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
         far = limits.INSTANTS + limits.FURTHEST if self.wanted.daring else [8000 * 31_536_000 * SECOND]
         pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
-        pools = {
-            (name, column): self._pool(column, kind)
-            for name, source in self.sources.items()
-            for column, kind in source.columns.items()
-        }
+        columns = [(name, *column) for name, s in self.sources.items() for column in s.columns.items()]
+        pools = {(name, column): self._pool(column, kind) for name, column, kind in columns}
 
         def value(topic: str, column: str, kind: str, batch: int, i: int) -> Any:
             if column == "i":
@@ -80,10 +77,8 @@ class DataDrawing(Drawing):
             return time // DAY if kind == "date" else time
 
         def rows_of(topic: str, batch: int) -> list[Row]:
-            columns, number = self.sources[topic].columns, draw.choice([0, 0, 1, 3, 8, 20])
-            return [
-                {c: value(topic, c, kind, batch, i) for c, kind in columns.items()} for i in range(number)
-            ]
+            there, number = self.sources[topic].columns, draw.choice([0, 0, 1, 3, 8, 20])
+            return [{c: value(topic, c, kind, batch, i) for c, kind in there.items()} for i in range(number)]
 
         batches = [{name: rows_of(name, batch) for name in self.sources} for batch in range(count)]
         for name, rows in (found for batch in batches for found in batch.items() if self.wanted.calm):

@@ -261,12 +261,8 @@ class NodeDrawing(DataDrawing):
         by = self._by(before)
         if not by:
             return None
-        options = {
-            "by": by,
-            **self._kept(by, before),
-            "limit": self.draw.choice([2, 5, 100]),
-            "column": column,
-        }
+        options = {"by": by, **self._kept(by, before), "column": column}
+        options["limit"] = self.draw.choice([2, 5, 100])
         if column is not None and before.times and self.maybe(0.6):
             options["ttl"] = self._ttl()
             if self.maybe(0.7):

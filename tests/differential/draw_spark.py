@@ -68,9 +68,8 @@ class SparkDrawing(NodeDrawing):
                 made = self._aggregated(before, ordered=in_order and not level)
                 if made is not None and made[1] != "window_time":
                     aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{level}{n}"] = made
-            of_decimals = [
-                n for n, a in aggregates.items() if a[0] == "avg" and "dec" in before.columns[a[1]]
-            ]
+            averages = {n for n, a in aggregates.items() if a[0] == "avg"}
+            of_decimals = {n for n in averages if "dec" in before.columns[aggregates[n][1]]}
             aggregates = {n: a for n, a in aggregates.items() if n not in of_decimals}
             aggregates = aggregates or {f"v{level}9": ["count", None, "int64"]}
             options: dict[str, Any] = {"by": by, "aggregates": aggregates}

@@ -51,10 +51,8 @@ class Mismatch(AssertionError):
 
     def __init__(self, where: str, batch: int, expected: list[Any], found: list[Any]) -> None:
         self.where = where
-        super().__init__(
-            f"{where}, batch {batch}\n  only expected: {_few(_less(expected, found))}"
-            f"\n  only found:    {_few(_less(found, expected))}"
-        )
+        missing, more = _few(_less(expected, found)), _few(_less(found, expected))
+        super().__init__(f"{where}, batch {batch}\n  only expected: {missing}\n  only found:    {more}")
 
 
 @dataclass
@@ -98,11 +96,9 @@ class _Life:
         self.world = World(folder, patch, executors=settings["executors"])
         self.world.at = self._at
         self.shapes = shapes(case)
-        self.logs = {
-            name: Log(name, source, settings["most_records"])
-            for name, source in case.sources.items()
-            if source.key and "most_records" in settings
-        }
+        most = settings.get("most_records")
+        keyed = {name: source for name, source in case.sources.items() if source.key and most is not None}
+        self.logs = {name: Log(name, source, most) for name, source in keyed.items()}
         patch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
         self.unlogged = {*settings.get("unlogged", ())}
         # What has no changelog cannot be read from outside.

@@ -68,11 +68,10 @@ class Model:
         self.now: int | None = None  # W(N)
         self.batches = 0
         #: Of each store, by task: key -> values.
-        self.state: dict[str, dict[int, dict[Key, Row]]] = {
-            store_of(node): defaultdict(dict) for node in case.nodes if stateful(node)
-        }
+        self.state: dict[str, dict[int, dict[Key, Row]]] = {}
         #: Of each store, the first node that uses it, and the last one.
         self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
+        self.state |= {name: defaultdict(dict) for name in self._owner}
         self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
         #: State that was lost, by task. While the task has no other, the copy that has it may be found again.

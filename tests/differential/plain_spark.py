@@ -71,14 +71,9 @@ def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
     def keep(df: DataFrame, number: int) -> None:
         found[number] = build.plain(df.toArrow())
 
-    query = (
-        final.writeStream.outputMode("update" if changes else "append")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .foreachBatch(keep)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = final.writeStream.outputMode("update" if changes else "append").foreachBatch(keep)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
     return found
 
 

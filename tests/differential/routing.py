@@ -101,11 +101,8 @@ def _sound(node: Node, ways: Routes, before: Shape) -> bool:
     if len({way.split() for way in ways}) > 1:
         return False
     by, kept = options_by(node), node.options.get("kept", {})
-    return all(
-        value.now in by and (before.columns[value.now], kept.get(value.now)) not in LOSSY
-        for way in ways
-        for value in way.values or [Value(None, "", "")]
-    )
+    names = [value.now for way in ways for value in way.values or [Value(None, "", "")]]
+    return all(name in by and (before.columns[name], kept.get(name)) not in LOSSY for name in names)
 
 
 def _disordered(node: Node, table: Shape) -> bool:
@@ -216,7 +213,5 @@ def with_partitions(case: Case, of: Callable[[int], int]) -> Case:
             return node
         return replace(node, options={**node.options, "partitions": of(node.options["partitions"])})
 
-    sources = {
-        name: replace(source, partitions=of(source.partitions)) for name, source in case.sources.items()
-    }
+    sources = {n: replace(source, partitions=of(source.partitions)) for n, source in case.sources.items()}
     return replace(case, sources=sources, nodes=list(map(split, case.nodes)))
