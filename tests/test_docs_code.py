@@ -27,7 +27,7 @@ RUN = {
     "docs/doctor.md": "tests/cli/test_docs_doctor.py",
     "docs/extending.md": "tests/spark/test_docs_extending.py",
     "docs/kafka.md": "tests/spark/test_docs_snippets.py",
-    "docs/metrics.md": "tests/spark/test_docs_metrics.py",
+    "docs/metrics.md": "tests/spark/test_docs_snippets.py",
     "docs/operations.md": "tests/cli/test_docs_operations.py",
     "docs/partitions.md": "tests/groups/test_docs.py",
     "docs/placement.md": "tests/test_docs_placement.py",

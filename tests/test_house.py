@@ -41,7 +41,7 @@ BUDGET = {
     "taskplace/record": 2070,
     "taskplace/refine": 270,
     "taskplace/simulation": 510,
-    "taskplace/spark": 3830,
+    "taskplace/spark": 3790,
     "taskplace/spark/bridge": 610,
     "taskplace/spark/checkpoint": 1340,
     "taskplace/spark/compile": 960,

@@ -80,7 +80,9 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
         if placed.journal.last_batch >= 0:
             reporter.note(f"continuing after batch {placed.journal.last_batch}")
         report.follow(placed.live(report.recorder))
-        _serve_metrics(settings, placed, reporter)
+        if (port := settings.report.metrics_port) is not None:
+            url = placed.serve_metrics(port=port, host=settings.report.metrics_host).url
+            reporter.note(f"metrics for Prometheus: {url}")
         drill = Drill(settings.chaos, placed)
         placed.on_stage = drill.on_stage
         query = placed.start(sources, trigger=trigger_of(settings), name=settings.application.id)
@@ -96,15 +98,12 @@ def _run(settings: Settings, application: Application, report: RunReport) -> int
                     f"batch {placed.journal.last_batch + 1} {failed}: {scrubbed(said)}"
                 ) from error
         summary = placed.summary()
-        check: CheckResult | None = None
         if hasattr(application, "check"):
             with Work("comparing the result with a batch query", show=reporter.progress):
-                check = application.check(spark)
-        summary = replace(summary, seconds=time.perf_counter() - start)
-        if check is not None:
+                check: CheckResult = application.check(spark)
             summary = replace(summary, check=check.text, ok=check.ok, detail=check.detail)
-        reporter.summary(summary)
-        return 0 if check is None or check.ok else 1
+        reporter.summary(replace(summary, seconds=time.perf_counter() - start))
+        return 1 if summary.ok is False else 0
 
 
 @contextmanager
@@ -122,12 +121,6 @@ def ended_by(stop: Callable[[], None]) -> Iterator[None]:
             log.debug("not stopped: %s: %s", type(error).__name__, error)
         raise
     stop()
-
-
-def _serve_metrics(settings: Settings, placed: Placed, reporter: Reporter) -> None:
-    port, host = settings.report.metrics_port, settings.report.metrics_host
-    if port is not None:
-        reporter.note(f"metrics for Prometheus: {placed.serve_metrics(port=port, host=host).url}")
 
 
 def trigger_of(settings: Settings) -> dict[str, Any]:

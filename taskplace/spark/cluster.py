@@ -7,7 +7,6 @@ only how it is kept on Spark.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -203,9 +202,3 @@ class Cluster(Protocol):
 
     def close(self) -> None:
         """Remove the values that were sent to executors. The cluster can still be used."""
-
-
-#: The names of the methods of `Cluster`.
-METHODS = tuple(
-    name for name, member in vars(Cluster).items() if inspect.isfunction(member) and not name.startswith("_")
-)

@@ -19,7 +19,6 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model.callables import check_function
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.cluster import METHODS
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spec import paths
@@ -39,7 +38,9 @@ def stream_definition(
 
     Errors: also `TopologyNotReady`; `TopologyError`, for directories that overlap, and as for `StreamDefinition.of`.
     """
-    built, placement = built_topology(topology), placement_config(config)
+    built, placement = built_topology(topology), config
+    if not isinstance(placement, PlacementConfig):
+        placement = PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
     if not (ready := built.readiness()):  # other checks would take an unknown count for a wrong one
         raise TopologyNotReady(f"topology {built.name!r} is not ready: {ready.reason}")
     chosen = placed_options(options, keywords)
@@ -63,16 +64,6 @@ def built_topology(topology: object) -> BuiltTopology:
     return topology.build()
 
 
-def placement_config(config: object) -> PlacementConfig:
-    """Return the configuration, given as an object or as a mapping of Kafka's keys; None: the defaults.
-
-    Errors: `ConfigError` for an unknown key or a wrong value.
-    """
-    if isinstance(config, PlacementConfig):
-        return config
-    return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
-
-
 def check_supported(config: PlacementConfig, prefix: str = "config.") -> None:
     """Refuse an assignor that is not installed, and strategies that have no meaning on Spark.
 
@@ -87,19 +78,6 @@ def check_supported(config: PlacementConfig, prefix: str = "config.") -> None:
             found=config.rack_aware_assignment_strategy,
             expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
             hint="rack.aware.assignment.tags spreads standbys over racks or zones",
-        )
-
-
-def check_bridge(bridge: object) -> None:
-    """Refuse a bridge that lacks a method of `Cluster`. None stands for the session's bridge."""
-    if bridge is None:
-        return
-    if lacking := [name for name in METHODS if not callable(getattr(bridge, name, None))]:
-        raise InputError(
-            "bridge",
-            found=bridge,
-            expected="a taskplace.spark.cluster.Cluster, or None",
-            hint=f"it has no method {', '.join(lacking)}",
         )
 
 

@@ -92,7 +92,6 @@ class Placed:
         **keywords: Unpack[PlacedKeywords],
     ) -> None:
         checks.check_reporter(reporter)
-        checks.check_bridge(bridge)
         stream = checks.stream_definition(
             topology,
             checkpoint=checkpoint,
@@ -104,7 +103,7 @@ class Placed:
         self.bridge = bridge or Bridge(spark, locality_wait_ms=stream.options.locality_wait_ms)
         self._reporters = FanOut(reporter)
         self._runner = BatchRunner(stream, self.bridge, self._reporters)
-        self._stream = stream = self._runner.definition  # with the checkpoint's id
+        stream = self._runner.definition  # with the checkpoint's id
         self.built, self.config, self.options = stream.built, stream.config, stream.options
         self.checkpoint, self.state_dir = stream.checkpoint, stream.state_dir
         self.programs, self.state_root = stream.programs, stream.state_root
@@ -384,11 +383,7 @@ class Placed:
             placed.store("delays").get({"tailnum": "N14228"})
         """
         validation.mapping(how, "store", tuple(ReadOptions.__annotations__))
-        return StoreReader(self, name, **how)
-
-    def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, sorted by partition. Errors: `KeyError` for an unknown subtopology."""
-        return self._stream.tasks[subtopology]
+        return StoreReader(self._runner, self.reads, name, **how)
 
     def summary(self, seconds: float = 0.0) -> Summary:
         """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""

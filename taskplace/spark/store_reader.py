@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
+from typing import Any, Literal, TypedDict
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag.ranking import lag_of
 from taskplace.spark.cluster import Executor
+from taskplace.spark.driver.runner import BatchRunner
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.state.rows import RowCodec
@@ -36,35 +37,7 @@ from taskplace.spark.worker.lookup import answer_all
 from taskplace.validation import nearest
 from topology import TaskId
 
-if TYPE_CHECKING:
-    from taskplace.spark.checkpoint.journal import Journal
-    from taskplace.spark.cluster import Cluster
-    from taskplace.spark.driver.cluster_state import ClusterState
-    from taskplace.spark.driver.rebalancer import Rebalancer
-    from taskplace.spark.worker.program import Program
-
 TRIES = 3
-
-
-class Readable(Protocol):
-    """The parts of `Placed` that a reader uses."""
-
-    bridge: Cluster
-    journal: Journal
-    programs: tuple[Program, ...]
-    rebalancer: Rebalancer
-    state_root: Path
-
-    @property
-    def state(self) -> ClusterState:
-        """The copies of all tasks, and the lag of each."""
-
-    @property
-    def reads(self) -> Path:
-        """The directory to which stores are written when they are read as data frames."""
-
-    def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, sorted by partition."""
 
 
 class ReadOptions(TypedDict, total=False):
@@ -78,6 +51,7 @@ class ReadOptions(TypedDict, total=False):
 class StoreReader:
     """Reads one store in all its tasks.
 
+    - `reads`: the directory to which stores are written when they are read as data frames
     - `copies`: "active" or "standby": which copies to read
     - `max_lag`: records that a standby may lack of the last committed batch; None: any number
     - `max_batches`: batches with changes to its task that a standby may lack; None: any number
@@ -85,23 +59,25 @@ class StoreReader:
 
     def __init__(
         self,
-        placed: Readable,
+        runner: BatchRunner,
+        reads: Path,
         name: str,
         *,
         copies: Literal["active", "standby"] = "active",
         max_lag: int | None = None,
         max_batches: int | None = None,
     ) -> None:
-        known = sorted(store for program in placed.programs for store in program.stores)
+        programs = runner.definition.programs
+        known = sorted(store for program in programs for store in program.stores)
         if not isinstance(name, str) or name not in known:
             raise InputError("store", found=name, expected=f"one of {known}", hint=nearest(name, known))
-        holding = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
+        holding = [(p, p.stores[name]) for p in programs if name in p.stores]
         if not holding[0][1].logged:
             expected = "a store with a changelog: with logged=False, only its tasks read it"
             raise InputError("store", found=name, expected=expected)
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
-        self._placed, (self._program, self.schema) = placed, holding[0]
+        self._runner, self._reads, (self._program, self.schema) = runner, reads, holding[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and (copies == "active" or not whole or value < 0):
@@ -109,7 +85,7 @@ class StoreReader:
                     bound, found=value, expected="an integer of at least 0, and only with copies='standby'"
                 )
         self._copies, self._max_lag, self._max_batches = copies, max_lag, max_batches
-        self._tasks = placed.tasks_of(self._program.subtopology)
+        self._tasks = runner.definition.tasks[self._program.subtopology]
         self._splits = [split for split in self._program.splits if split.store == name]
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -179,14 +155,14 @@ class StoreReader:
 
         The executors write the rows beside the checkpoint, where they stay until the stream is closed.
         """
-        folder = self._placed.reads / uuid.uuid4().hex
+        folder = self._reads / uuid.uuid4().hex
         asked: dict[TaskId, tuple[bytes, ...] | None] = dict.fromkeys(self._tasks)
         answers = self._ask(asked, {task: str(folder / str(task)) for task in asked})
         files = [answer.file for answer in answers.values() if answer.file]
         if not files:  # no task has had any state yet
             columns = pa.schema([*self.schema.key, *self.schema.value])
-            return self._placed.bridge.spark.createDataFrame([], from_arrow_schema(columns))
-        return self._placed.bridge.spark.read.parquet(*files)
+            return self._runner.bridge.spark.createDataFrame([], from_arrow_schema(columns))
+        return self._runner.bridge.spark.read.parquet(*files)
 
     def _structs(self, raw: Sequence[bytes | None]) -> pa.Array:
         values = [value for value in raw if value is not None]
@@ -224,7 +200,7 @@ class StoreReader:
 
         They may have new names.
         """
-        types = self._placed.journal.identity.get("keys") or {}
+        types = self._runner.journal.identity.get("keys") or {}
         return bool(self._splits) and all(
             split.sure
             and types.get(split.topic) == [_as_spark_calls(column.kept) for column in split.columns]
@@ -243,7 +219,7 @@ class StoreReader:
                 break
             asked, locations, histories = [], [], {}
             for task in missing:
-                history = self._placed.journal.history.get(task, History())
+                history = self._runner.journal.history.get(task, History())
                 if history.end == EMPTY:
                     answers[task] = Answer(task, EMPTY, (None,) * len(wanted[task] or ()))
                     continue
@@ -256,20 +232,20 @@ class StoreReader:
                 question = Question(
                     task=task,
                     history=history,
-                    state_root=str(self._placed.state_root),
-                    spark_app=self._placed.bridge.app_id,
+                    state_root=str(self._runner.definition.state_root),
+                    spark_app=self._runner.bridge.app_id,
                     keys=wanted[task],
                     file=(files or {}).get(task, ""),
-                    watermark=of_store(self._placed.journal.last, self.schema, task=task),
+                    watermark=of_store(self._runner.journal.last, self.schema, task=task),
                 )
                 asked.append(question.encode())
-                locations.append(None if self._placed.bridge.local else holder.location)
+                locations.append(None if self._runner.bridge.local else holder.location)
             if not asked:
                 continue
-            job = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
+            job = self._runner.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
-                encoded = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
+                encoded = list(self._runner.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
                 # Reading a damaged copy can kill the executor; another holder may have a good copy.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
@@ -286,7 +262,7 @@ class StoreReader:
         if left := sorted(set(wanted) - set(answers)):
             reasons = "; ".join(f"{task}: {why.get(task, 'no answer')}" for task in left[:3])
             remedy = "ask again after the next batch"
-            if not self._placed.state.owners():
+            if not self._runner.rebalancer.state.owners():
                 remedy = "the first batch of this driver finds the copies: ask again after it"
             raise TaskplaceError(
                 f"store {self.schema.name!r}: {len(left)} of {len(wanted)} tasks cannot be read now ({reasons}); "
@@ -296,8 +272,8 @@ class StoreReader:
 
     def _holders(self, task: TaskId) -> list[Executor]:
         """Return the executors to ask, best first."""
-        state = self._placed.state
-        with self._placed.rebalancer.lock:
+        state = self._runner.rebalancer.state
+        with self._runner.rebalancer.lock:
             owner = state.owners().get(task)
             # Instances with a copy, least lag first.
             holders = [(lag, name, state.members[name].executor) for name, lag in state.lags.by_lag(task)]

@@ -31,12 +31,8 @@ from tests.differential.values import digits
 from topology import Topology
 from topology.draft import Stream
 
-ARROW = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "date": pa.date32(),
-    "bool": pa.bool_(),
-}
+STAMPS = {"timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us")}
+ARROW = {**STAMPS, "date": pa.date32(), "bool": pa.bool_()}
 MAKE = {"count": count, "sum": sum_, "min": min_, "max": max_, "first": first, "last": last, "avg": avg}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -49,10 +45,8 @@ def arrow(kind: str) -> pa.DataType:
 
 def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
     """Return rows as an Arrow table."""
-    return pa.table(
-        {c: pa.array([row[c] for row in rows], arrow(kind)) for c, kind in columns.items()},
-        schema=schema(columns),
-    )
+    made = {c: pa.array([row[c] for row in rows], arrow(kind)) for c, kind in columns.items()}
+    return pa.table(made, schema=schema(columns))
 
 
 def schema(columns: dict[str, str]) -> pa.Schema:
@@ -78,8 +72,8 @@ def plain(rows: pa.Table) -> list[Row]:
 class Where:
     """Keeps the rows in which a column is less than a number."""
 
-    def __init__(self, column: str, less: int) -> None:
-        self.column, self.less = column, less
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.column, self.less = options["column"], options["less"]
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         return rows.filter(pc.less(rows[self.column], pa.scalar(self.less, rows[self.column].type)))
@@ -88,8 +82,8 @@ class Where:
 class Rename:
     """Gives columns other names, and says so: rows may be split by them."""
 
-    def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.names = options["names"]
 
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         return Facts(routes=inputs[0].routes_as(**self.names))
@@ -101,8 +95,8 @@ class Rename:
 class Cast:
     """Gives columns other types."""
 
-    def __init__(self, kinds: dict[str, str]) -> None:
-        self.kinds = kinds
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.kinds = options["kinds"]
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         for name, kind in self.kinds.items():
@@ -120,6 +114,10 @@ class Lookup:
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         values, _ = context.store(self.options["store"]).get_many(rows.select(self.options["by"]))
         return rows.append_column(self.options["new"], values[self.options["column"]])
+
+
+#: By op, what is made of a node's options alone.
+OWN = {"where": Where, "rename": Rename, "cast": Cast, "lookup": Lookup}
 
 
 class Running:
@@ -153,10 +151,8 @@ def topology(case: Case, folder: Path, reads: Mapping[str, Any] | None = None) -
     for name, source in case.sources.items():
         options: dict[str, Any] = {}
         if source.event_time:
-            options = {
-                "event_time": source.event_time,
-                "delay": microseconds(source.delay) if source.delay else 0,
-            }
+            delay = microseconds(source.delay) if source.delay else 0
+            options = {"event_time": source.event_time, "delay": delay}
         if reads and name in reads:
             options["reads"] = reads[name]
         streams[name] = topo.source(name, key=source.key or None, partitions=source.partitions, **options)
@@ -167,12 +163,9 @@ def topology(case: Case, folder: Path, reads: Mapping[str, Any] | None = None) -
             topo.store(node.name, logged=False, retention_ms=kept // 1000 or None)
     shared = {node.options["store"] for node in case.nodes if "store" in node.options}
     for node in case.nodes:
-        streams[node.name] = _added(
-            node,
-            [streams[name] for name in node.inputs],
-            [shape[n] for n in node.inputs],
-            [store_of(node)] if store_of(node) in shared else [],
-        )
+        inputs, before = [streams[n] for n in node.inputs], [shape[n] for n in node.inputs]
+        stores = [store_of(node)] if store_of(node) in shared else []
+        streams[node.name] = _added(node, inputs, before, stores)
     for name in case.sinks:
         streams[name].sink(f"{name}-out", target=ParquetSink(folder / "sinks" / name))
     return topo
@@ -184,13 +177,15 @@ def _added(node: Node, inputs: list[Stream], before: list[Shape], stores: list[s
         return inputs[0].repartition(key=options["key"], partitions=options["partitions"], name=node.name)
     if node.op == "merge":
         return inputs[0].merge(*inputs[1:], name=node.name)
-    processor = globals()[f"_{node.op}"](node, before)
+    if node.op in OWN:
+        processor = OWN[node.op](options)
+    else:
+        processor = globals()[f"_{node.op}"](node, before)
     if options.get("function"):
         processor = processor.process
     if node.op == "join":
         return inputs[0].join_table(inputs[1], processor, name=node.name, stores=stores)
-    own = node.op in ("where", "rename", "cast", "lookup")
-    return inputs[0].process(processor, name=node.name, stores=stores, **_timed(options, own))
+    return inputs[0].process(processor, name=node.name, stores=stores, **_timed(options, node.op in OWN))
 
 
 def _timed(options: dict[str, Any], wanted: bool) -> dict[str, Any]:
@@ -198,22 +193,6 @@ def _timed(options: dict[str, Any], wanted: bool) -> dict[str, Any]:
         return {}
     delay = options.get("delay", 0)
     return {"event_time": options["event_time"], **({"delay": microseconds(delay)} if delay else {})}
-
-
-def _where(node: Node, _: list[Shape]) -> Where:
-    return Where(node.options["column"], node.options["less"])
-
-
-def _rename(node: Node, _: list[Shape]) -> Rename:
-    return Rename(node.options["names"])
-
-
-def _cast(node: Node, _: list[Shape]) -> Cast:
-    return Cast(node.options["kinds"])
-
-
-def _lookup(node: Node, _: list[Shape]) -> Lookup:
-    return Lookup(node.options)
 
 
 def _state(options: dict[str, Any]) -> dict[str, Any]:
@@ -234,30 +213,18 @@ def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
     options = node.options
-    return TableJoin(
-        store_of(node),
-        by=_types(node, options["on"], before[1]),
-        columns=_types(node, options["columns"], before[1]),
-        how=options["how"],
-        order_by=options["order_by"],
-        deleted=options.get("deleted"),
-        **_state(options),
-    )
+    types = {"by": options["on"], "columns": options["columns"]}
+    types = {name: _types(node, columns, before[1]) for name, columns in types.items()}
+    given = {name: options.get(name) for name in ("how", "order_by", "deleted")}
+    return TableJoin(store_of(node), **types, **given, **_state(options))
 
 
 def _per_key(node: Node, before: list[Shape]) -> PerKey:
     options, by = node.options, _types(node, node.options["by"], before[0])
     state = {"n": pa.int64(), "newest": arrow("timestamp")}
     ttl = {"ttl": microseconds(options["ttl"]), "time": "newest"} if options.get("ttl") else {}
-    return PerKey(
-        store_of(node),
-        Running(options["column"], options["limit"]),
-        by=by,
-        state=state,
-        output={**by, **state},
-        **ttl,
-        **_timed(options, True),
-    )
+    running, given = Running(options["column"], options["limit"]), {**ttl, **_timed(options, True)}
+    return PerKey(store_of(node), running, by=by, state=state, output={**by, **state}, **given)
 
 
 def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
@@ -266,22 +233,12 @@ def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
         name: count(column) if function == "count" else MAKE[function](column, arrow(kind))
         for name, (function, column, kind) in options["aggregates"].items()
     }
-    window = options.get("window")
-    return Aggregate(
-        store_of(node),
-        by=_types(node, options["by"], before[0]),
-        window=None if window is None else _tumbling(window),
-        **_state(options),
-        **aggregates,
-    )
+    window, by = options.get("window"), _types(node, options["by"], before[0])
+    tumbling = None if window is None else _tumbling(window)
+    return Aggregate(store_of(node), by=by, window=tumbling, **_state(options), **aggregates)
 
 
 def _tumbling(window: dict[str, Any]) -> Tumbling:
     options = {"time": window["time"]} if window.get("time") else {}
-    return Tumbling(
-        window["column"],
-        microseconds(window["size"]),
-        grace=microseconds(window["grace"]) if window["grace"] else 0,
-        emit=window["emit"],
-        **options,
-    )
+    options |= {"grace": microseconds(window["grace"]) if window["grace"] else 0, "emit": window["emit"]}
+    return Tumbling(window["column"], microseconds(window["size"]), **options)

@@ -9,6 +9,7 @@ Values: timestamps are microseconds since 1970 (UTC), dates are days, decimals a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from decimal import Context, Decimal
 from pathlib import Path
@@ -147,9 +148,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     first, options = inputs[0], node.options
     if node.op == "repartition":
         # Rows of several tasks are concatenated in the order of the tasks.
-        return replace(
-            first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
-        )
+        key = tuple(options["key"])
+        return replace(first, key=key or None, ordered=first.ordered and bool(key))
     if node.op == "merge":
         times = {c: max(s.times[c] for s in inputs) for c in first.times if all(c in s.times for s in inputs)}
         if not all(s.times for s in inputs):
@@ -169,20 +169,13 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "where":
         return replace(first, **_declared(options, first))
     if node.op == "lookup":
-        return replace(
-            first,
-            columns={**first.columns, options["new"]: options["kind"]},
-            **_declared(options, first),
-            moved=True,
-        )
+        columns = {**first.columns, options["new"]: options["kind"]}
+        return replace(first, columns=columns, **_declared(options, first), moved=True)
     if node.op == "cast":
-        return replace(
-            first,
-            columns={**first.columns, **options["kinds"]},
-            **_declared(options, first),
-            # What differed may be the same now.
-            single=None if set(options["kinds"]) & set(first.single or ()) else first.single,
-        )
+        columns = {**first.columns, **options["kinds"]}
+        # What differed may be the same now.
+        single = None if set(options["kinds"]) & set(first.single or ()) else first.single
+        return replace(first, columns=columns, **_declared(options, first), single=single)
     if node.op == "rename":
         names = options["names"]
         return replace(
@@ -207,16 +200,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         single, key = frozenset(options["by"]), _left(first.key, columns)
-        return Shape(
-            columns,
-            key,
-            ordered=first.ordered,
-            single=single,
-            moved=True,
-            numbered=False,
-            changes=True,
-            **_declared(options, first),
-        )
+        given = {"ordered": first.ordered, "single": single, **_declared(options, first)}
+        return Shape(columns, key, moved=True, numbered=False, changes=True, **given)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -239,17 +224,9 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     final = bool(window) and window["emit"] == "final"
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
-    return Shape(
-        columns,
-        _left(first.key, columns),
-        times,
-        ordered=False,
-        single=single,
-        moved=moved,
-        numbered=False,
-        changes=not final,
-        dropped=0 if window else first.dropped if times else first.slowest,
-    )
+    dropped = 0 if window else first.dropped if times else first.slowest
+    given = {"ordered": False, "single": single, "moved": moved, "numbered": False, "changes": not final}
+    return Shape(columns, _left(first.key, columns), times, dropped=dropped, **given)
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:
@@ -296,28 +273,22 @@ def to_json(case: Case) -> str:
         "events": {str(number): events for number, events in case.events.items()},
     }
     head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in raw.items())
-    batches = [
-        {topic: [{c: _said(v) for c, v in row.items()} for row in rows] for topic, rows in batch.items()}
-        for batch in case.batches
-    ]
+    batches = [_each_value(_said, batch) for batch in case.batches]
     return "{\n" + head + '"batches": [\n' + ",\n".join(map(json.dumps, batches)) + "\n]}\n"
 
 
 def from_json(text: str) -> Case:
     """Return the case that `to_json` wrote."""
     raw = json.loads(text)
-    return Case(
-        {name: Source(**source) for name, source in raw["sources"].items()},
-        [Node(**node) for node in raw["nodes"]],
-        raw["sinks"],
-        [
-            {t: [{c: _heard(v) for c, v in row.items()} for row in rows] for t, rows in batch.items()}
-            for batch in raw["batches"]
-        ],
-        {int(number): events for number, events in raw["events"].items()},
-        raw["settings"],
-        raw["note"],
-    )
+    sources = {name: Source(**source) for name, source in raw["sources"].items()}
+    events = {int(number): events for number, events in raw["events"].items()}
+    batches = [_each_value(_heard, batch) for batch in raw["batches"]]
+    nodes = [Node(**node) for node in raw["nodes"]]
+    return Case(sources, nodes, raw["sinks"], batches, events, raw["settings"], raw["note"])
+
+
+def _each_value(function: Callable[[Any], Any], batch: Batch) -> Batch:
+    return {t: [{c: function(v) for c, v in row.items()} for row in rows] for t, rows in batch.items()}
 
 
 def load(path: Path) -> Case:
@@ -339,9 +310,8 @@ def _heard(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    return {"hex": bytes.fromhex, "decimal": Decimal, "float": lambda said: canonical_nan(float(said))}[kind](
-        text
-    )
+    heard = {"hex": bytes.fromhex, "decimal": Decimal, "float": lambda said: canonical_nan(float(said))}
+    return heard[kind](text)
 
 
 def canonical_nan(value: float) -> float:

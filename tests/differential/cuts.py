@@ -19,6 +19,7 @@ from typing import Any
 
 from tests.differential.case import Batch, Case, Row, shapes, stateful, time_of
 from tests.differential.lives import Mismatch, Told, comparable, live
+from tests.differential.routing import with_partitions
 
 DAY = 86_400_000_000
 
@@ -29,7 +30,9 @@ def compare_cuts(case: Case, folder: Path) -> Told:
     events = case.events
     case = replace(case, events={}, batches=case.batches + ended(case))
     told = live(case, folder / "as it is")
-    other = live(with_partitions(case, draw), folder / "partitions", model=False)
+    # Topics with equal counts still have equal counts.
+    others = {n: draw.choice([m for m in range(1, 6) if m != n]) for n in range(1, 6)}
+    other = live(with_partitions(case, others.__getitem__), folder / "partitions", model=False)
     for sink, batches in told.sinks.items():
         for number, rows in batches.items():
             _same(f"sink {sink} with other partitions", number, rows, other.sinks[sink][number])
@@ -65,11 +68,8 @@ def _same_in_sum(case: Case, told: Told, other: Told, how: str) -> None:
     shape = shapes(case)
     for sink in case.sinks:
         if not shape[sink].moved:
-            sums = [
-                sorted((row for rows in one.sinks[sink].values() for row in rows), key=repr)
-                for one in (told, other)
-            ]
-            _same(f"sink {sink} {how}", len(case.batches), *sums)
+            sums = [[row for rows in one.sinks[sink].values() for row in rows] for one in (told, other)]
+            _same(f"sink {sink} {how}", len(case.batches), *(sorted(rows, key=repr) for rows in sums))
     for node in case.nodes:
         if not stateful(node) or any(shape[name].moved for name in node.inputs):
             continue
@@ -84,19 +84,6 @@ def _same_in_sum(case: Case, told: Told, other: Told, how: str) -> None:
             _same(f"store {node.name} {how}", len(case.batches), *rows)
 
 
-def with_partitions(case: Case, draw: Random) -> Case:
-    """Return the case with other partition counts. Topics with equal counts still have equal counts."""
-    others = {n: draw.choice([m for m in range(1, 6) if m != n]) for n in range(1, 6)}
-    nodes = [
-        replace(node, options={**node.options, "partitions": others[node.options["partitions"]]})
-        if node.op == "repartition"
-        else node
-        for node in case.nodes
-    ]
-    sources = {n: replace(s, partitions=others[s.partitions]) for n, s in case.sources.items()}
-    return replace(case, sources=sources, nodes=nodes)
-
-
 def ended(case: Case) -> list[Batch]:
     """Return batches that close all windows: one with a row far in the future for each source, and one without rows."""
     last: dict[str, Row] = {}
@@ -104,9 +91,8 @@ def ended(case: Case) -> list[Batch]:
         last |= {name: rows[-1] for name, rows in batch.items() if rows}
     times = {name: time_of(source) for name, source in case.sources.items()}
     dates = {n for n, c in times.items() if c is not None and case.sources[n].columns[c] == "date"}
-    newest = max(
-        (row[times[n]] for n, row in last.items() if times[n] is not None and n not in dates), default=0
-    )
+    timed = {n: row[times[n]] for n, row in last.items() if times[n] is not None and n not in dates}
+    newest = max(timed.values(), default=0)
     found: Batch = {}
     for name, row in last.items():
         later = {"i": 1_000_000}

@@ -56,11 +56,8 @@ class DataDrawing(Drawing):
         wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
         far = limits.INSTANTS + limits.FURTHEST if self.wanted.daring else [8000 * 31_536_000 * SECOND]
         pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
-        pools = {
-            (name, column): self._pool(column, kind)
-            for name, source in self.sources.items()
-            for column, kind in source.columns.items()
-        }
+        columns = [(name, *column) for name, s in self.sources.items() for column in s.columns.items()]
+        pools = {(name, column): self._pool(column, kind) for name, column, kind in columns}
 
         def value(topic: str, column: str, kind: str, batch: int, i: int) -> Any:
             if column == "i":
@@ -74,32 +71,16 @@ class DataDrawing(Drawing):
             if draw.random() < late:
                 time -= draw.randrange(0, 30 * SECOND, 250_000)
             if draw.random() < wild:
-                time += (
-                    draw.choice(
-                        [
-                            3600,
-                            -3600,
-                            86_400,
-                            864_000,
-                            -100 * 31_536_000,
-                            *[at // SECOND - time // SECOND for at in far],
-                        ]
-                    )
-                    * SECOND
-                )
+                away = [at // SECOND - time // SECOND for at in far]
+                time += draw.choice([3600, -3600, 86_400, 864_000, -100 * 31_536_000, *away]) * SECOND
             time = max(limits.FURTHEST[0], min(time, limits.FURTHEST[1]))
             return time // DAY if kind == "date" else time
 
-        batches = [
-            {
-                name: [
-                    {c: value(name, c, kind, batch, i) for c, kind in source.columns.items()}
-                    for i in range(draw.choice([0, 0, 1, 3, 8, 20]))
-                ]
-                for name, source in self.sources.items()
-            }
-            for batch in range(count)
-        ]
+        def rows_of(topic: str, batch: int) -> list[Row]:
+            there, number = self.sources[topic].columns, draw.choice([0, 0, 1, 3, 8, 20])
+            return [{c: value(topic, c, kind, batch, i) for c, kind in there.items()} for i in range(number)]
+
+        batches = [{name: rows_of(name, batch) for name in self.sources} for batch in range(count)]
         for name, rows in (found for batch in batches for found in batch.items() if self.wanted.calm):
             rows.sort(key=lambda row: row[time_of(self.sources[name]) or "i"])
         return batches

@@ -20,13 +20,8 @@ class NodeDrawing(DataDrawing):
         numbers = [c for c, kind in columns.items() if kind in ("int8", "int16", "int32", "int64")]
         if not numbers:
             return None
-        options = {
-            "column": self.draw.choice(numbers),
-            "less": self.draw.choice([1, 2, 100]),
-            **self._declared(name),
-            **self._form(),
-        }
-        return Node(self._name("where"), "where", [name], options)
+        options = {"column": self.draw.choice(numbers), "less": self.draw.choice([1, 2, 100])}
+        return Node(self._name("where"), "where", [name], {**options, **self._declared(name), **self._form()})
 
     def _rename(self, name: str) -> Node | None:
         column = self._column_of(name, [*self.shapes[name].columns])
@@ -66,18 +61,17 @@ class NodeDrawing(DataDrawing):
         if not columns:
             return None
         key = [] if self.maybe(0.05) else self._new_key(columns)
-        return Node(
-            self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
-        )
+        return self._by_key(name, key)
+
+    def _by_key(self, name: str, key: list[str]) -> Node:
+        options = {"key": key, "partitions": self.draw.randint(1, 5)}
+        return Node(self._name("by"), "repartition", [name], options)
 
     def _new_key(self, columns: list[str]) -> list[str]:
         """Return columns to split rows by: those of another topic more often than others."""
         known = [list(s.key) for s in self.shapes.values() if s.key and {*s.key} <= {*columns}]
-        return (
-            self.draw.choice(known)
-            if self.wanted.ways and known and self.maybe(0.3)
-            else self.some(columns, 1, 2)
-        )
+        again = self.wanted.ways and known and self.maybe(0.3)
+        return self.draw.choice(known) if again else self.some(columns, 1, 2)
 
     def _fits(self, node: Node) -> bool:
         """Return whether there can be such a node here: no cycle, and nothing to refuse unless that is wanted."""
@@ -100,10 +94,8 @@ class NodeDrawing(DataDrawing):
             return None
         one = self.draw.choice(found)
         window = {**one.options["window"], "grace": self.draw.choice([0, 3 * SECOND, 9 * SECOND])}
-        window |= {
-            "size": self.draw.choice([SECOND, 5 * SECOND]),
-            "emit": self.draw.choice(["changes", "final"]),
-        }
+        window |= {"size": self.draw.choice([SECOND, 5 * SECOND])}
+        window |= {"emit": self.draw.choice(["changes", "final"])}
         twin = Node(self._name("twin"), "aggregate", one.inputs, {**one.options, "window": window})
         self._add(twin)
         return Node(self._name("merge"), "merge", [one.name, twin.name])
@@ -163,17 +155,11 @@ class NodeDrawing(DataDrawing):
             return None
         name = self.draw.choice(found)
         if self.maybe(0.7):
-            keys = [
-                c
-                for c, kind in self.shapes[name].columns.items()
-                if kind in SPLITTING and not c.startswith("window")
-            ]
+            columns = self.shapes[name].columns
+            keys = [c for c, kind in columns.items() if kind in SPLITTING and not c.startswith("window")]
             if not keys:
                 return None
-            key = self.some(keys, 1, 1)
-            by = Node(
-                self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
-            )
+            by = self._by_key(name, self.some(keys, 1, 1))
             self._add(by)
             name = by.name
         return self._aggregate(name, windowed=True)
@@ -186,14 +172,10 @@ class NodeDrawing(DataDrawing):
         if function == "count":
             return ["count", draw.choice([None, column]), "int64"]
         if function in ("sum", "avg"):
-            numbers = [
-                c for c, k in before.columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)
-            ]
-            exact = [
-                c
-                for c, k in before.columns.items()
-                if c[0] in "xm" and (k == "string" or digits(k) or k in limits.INTEGERS)
-            ]
+            columns = before.columns
+            numbers = [c for c, k in columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)]
+            any_of = {c for c, k in columns.items() if k == "string" or digits(k) or k in limits.INTEGERS}
+            exact = [c for c in columns if c[0] in "xm" and c in any_of]
             if function == "sum" and exact and self.wanted.daring and self.maybe(0.4):
                 column = draw.choice(exact)
                 wanted = self._aim(column, before.columns[column])
@@ -234,10 +216,7 @@ class NodeDrawing(DataDrawing):
         if not found:
             return None
         other, shared, new = draw.choice(found)
-        on = [
-            *key,
-            *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1),
-        ]
+        on = [*key, *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1)]
         if not on:
             return None
         table = self.shapes[other]
@@ -256,11 +235,8 @@ class NodeDrawing(DataDrawing):
             **self._kept([c for c in on if c[0] not in "xm" or c not in order_by], table),
             **self._declares(stream, table),
         }
-        aimed = {
-            c: self._aim(c, table.columns[c])
-            for c in options["columns"]
-            if c not in [*order_by, *table.times]
-        }
+        free = [c for c in options["columns"] if c not in [*order_by, *table.times]]
+        aimed = {c: self._aim(c, table.columns[c]) for c in free}
         if any(aimed.values()):
             options["kept"] = {**options.get("kept", {}), **{c: kind for c, kind in aimed.items() if kind}}
         marks = [c for c, kind in table.columns.items() if kind == "bool"]
@@ -285,12 +261,8 @@ class NodeDrawing(DataDrawing):
         by = self._by(before)
         if not by:
             return None
-        options = {
-            "by": by,
-            **self._kept(by, before),
-            "limit": self.draw.choice([2, 5, 100]),
-            "column": column,
-        }
+        options = {"by": by, **self._kept(by, before), "column": column}
+        options["limit"] = self.draw.choice([2, 5, 100])
         if column is not None and before.times and self.maybe(0.6):
             options["ttl"] = self._ttl()
             if self.maybe(0.7):
@@ -320,14 +292,10 @@ class NodeDrawing(DataDrawing):
         kinds = {c: WIDER[before.columns[c]] for c in by if before.columns[c] in WIDER and c not in cast}
         for c in by:
             # A column that rows are split by may not lose what tells its values apart.
-            if before.columns[c] in STAMPS and (daring or (before.key is not None and c not in before.key)):
+            free = before.key is not None and c not in before.key
+            if before.columns[c] in STAMPS and (daring or free):
                 kinds[c] = ["date"]
-            elif (
-                before.key is not None
-                and c not in before.key
-                and c not in before.times
-                and (aim := self._aim(c, before.columns[c]))
-            ):
+            elif free and c not in before.times and (aim := self._aim(c, before.columns[c])):
                 kinds[c] = [aim]
         return {"kept": {c: self.draw.choice(found) for c, found in kinds.items()}}
 

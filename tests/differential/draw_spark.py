@@ -16,10 +16,8 @@ class SparkDrawing(NodeDrawing):
         draw = self.draw
         kinds = [kind for kind in SPLITTING if kind != "timestamp"]
         columns = {"k": draw.choice(kinds), "g": draw.choice(kinds), "i": "int64", "at": "timestamp"}
-        columns |= {
-            "v": draw.choice([*VALUES]),
-            "x": draw.choice([k for k in KEYS if not k.startswith("float")]),
-        }
+        columns |= {"v": draw.choice([*VALUES])}
+        columns |= {"x": draw.choice([k for k in KEYS if not k.startswith("float")])}
         form = draw.choice(["final", "final", "final", "once", "changes", "running"])
         delay = draw.choice([0, SECOND, 5 * SECOND])
         number = 1 if form in ("once", "running") else draw.choice([1, 1, 2, 3])
@@ -39,28 +37,21 @@ class SparkDrawing(NodeDrawing):
         if form == "once":
             by = self.some(["k", "g", "x"], 1, 2)
             name = self._split(name, by[:1])
-            name = self._then(
-                Node("once", "deduplicate", [name], {"by": by, "ttl": self.sources["s0"].delay, "time": "at"})
-            )
+            options = {"by": by, "ttl": self.sources["s0"].delay, "time": "at"}
+            name = self._then(Node("once", "deduplicate", [name], options))
         if form != "once" or self.maybe(0.5):
             name = self._windows(name, form)
         self.wanted = Wanted(calm=form == "once", ways=False, daring=False)
-        return Case(
-            self.sources, self.nodes, [name], self._in_milliseconds(self._batches(draw.randint(3, 8)))
-        )
+        batches = self._in_milliseconds(self._batches(draw.randint(3, 8)))
+        return Case(self.sources, self.nodes, [name], batches)
 
     def _then(self, node: Node) -> str:
         self._add(node)
         return node.name
 
     def _split(self, name: str, key: list[str]) -> str:
-        node = Node(
-            f"by-{len(self.nodes)}",
-            "repartition",
-            [name],
-            {"key": key, "partitions": self.draw.randint(1, 4)},
-        )
-        return self._then(node)
+        options = {"key": key, "partitions": self.draw.randint(1, 4)}
+        return self._then(Node(f"by-{len(self.nodes)}", "repartition", [name], options))
 
     def _windows(self, name: str, form: str) -> str:
         draw, column = self.draw, "at"
@@ -77,22 +68,16 @@ class SparkDrawing(NodeDrawing):
                 made = self._aggregated(before, ordered=in_order and not level)
                 if made is not None and made[1] != "window_time":
                     aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{level}{n}"] = made
-            aggregates = {
-                name: a
-                for name, a in aggregates.items()
-                if a[0] != "avg" or before.columns[a[1]] not in ("decimal(12, 2)", "decimal(38, 2)")
-            } or {f"v{level}9": ["count", None, "int64"]}
+            averages = {n for n, a in aggregates.items() if a[0] == "avg"}
+            of_decimals = {n for n in averages if "dec" in before.columns[aggregates[n][1]]}
+            aggregates = {n: a for n, a in aggregates.items() if n not in of_decimals}
+            aggregates = aggregates or {f"v{level}9": ["count", None, "int64"]}
             options: dict[str, Any] = {"by": by, "aggregates": aggregates}
             if form != "running":
                 emit = "changes" if form == "changes" else "final"
                 size = draw.choice([SECOND, 5 * SECOND, 10 * SECOND, 7_500_000])
-                options["window"] = {
-                    "column": column,
-                    "size": size,
-                    "grace": 0,
-                    "emit": emit,
-                    "time": "window_time",
-                }
+                window = {"column": column, "size": size, "grace": 0, "emit": emit, "time": "window_time"}
+                options["window"] = window
                 column = "window_time"
             name = self._then(Node(f"windows-{level}", "aggregate", [name], options))
         return name
@@ -100,12 +85,9 @@ class SparkDrawing(NodeDrawing):
     @staticmethod
     def _in_milliseconds(batches: list[dict[str, list[Row]]]) -> list[dict[str, list[Row]]]:
         """Return the rows with whole milliseconds after 1970."""
-        first = min(
-            (r["at"] for b in batches for rows in b.values() for r in rows if r["at"] is not None), default=0
-        )
+        timed = [row for b in batches for rows in b.values() for row in rows if row["at"] is not None]
+        first = min((row["at"] for row in timed), default=0)
         moved = 0 if first > 100 * SECOND else 1_767_225_600 * SECOND - first // SECOND * SECOND
-        for rows in (rows for batch in batches for rows in batch.values()):
-            for row in rows:
-                if row["at"] is not None:
-                    row["at"] = (row["at"] + moved) // 1000 * 1000
+        for row in timed:
+            row["at"] = (row["at"] + moved) // 1000 * 1000
         return batches

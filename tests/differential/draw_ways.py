@@ -14,31 +14,21 @@ class WayDrawing(NodeDrawing):
     def _cast(self, name: str) -> Node | None:
         """Cast a column: as another stream of the same columns has it, or by chance; maybe repartition by it."""
         before = self.shapes[name]
-        found = {
-            c: CASTS[kind]
-            for c, kind in before.columns.items()
-            if kind in CASTS
-            and c != "i"
-            and (c[0] != "x" or kind != "date")
-            and c not in before.times
-            and not c.startswith(("at", "window"))
-        }
+        fixed = {"i", *before.times, *(c for c in before.columns if c.startswith(("at", "window")))}
+        columns = {c: kind for c, kind in before.columns.items() if c not in fixed}
+        found = {c: CASTS[k] for c, k in columns.items() if k in CASTS and (c[0] != "x" or k != "date")}
         if not found:
             return None
         column = self._column_of(name, [*found])
-        alike = [
-            other.columns[column]
-            for other in self.shapes.values()
-            if other.columns.keys() == before.columns.keys() and other.columns[column] in found[column]
-        ]
+        others = [s.columns for s in self.shapes.values() if s.columns.keys() == before.columns.keys()]
+        alike = [columns[column] for columns in others if columns[column] in found[column]]
         kind = self.draw.choice(alike or found[column])
         options = {"kinds": {column: kind}, **self._declared(name), **self._form()}
         cast = Node(self._name("cast"), "cast", [name], options)
         if alike or self.maybe(0.5) or not self._fits(cast):
             return cast
         self._add(cast)
-        options = {"key": [column], "partitions": self.draw.randint(1, 5)}
-        return Node(self._name("by"), "repartition", [cast.name], options)
+        return self._by_key(cast.name, [column])
 
     def _share(self, _: str) -> Node | None:
         """Keep the state of a node in the store of another one that has the same options."""
@@ -58,17 +48,11 @@ class WayDrawing(NodeDrawing):
 
     def _serves(self, owner: Node, one: Shape, other: Shape, name: str) -> bool:
         """Return whether a stream has all that a node reads, and the same times; it may be the node's own."""
-        if owner.op == "join" and (
-            other.columns.keys() & {*owner.options["columns"]} or name == owner.inputs[1]
-        ):
+        joined = {*owner.options["columns"]} if owner.op == "join" else set()
+        if other.columns.keys() & joined or (joined and name == owner.inputs[1]):
             return False
-        return (
-            (other.key == one.key or self.daring)
-            and other.times == one.times
-            and other.columns == one.columns
-            and other.changes == one.changes
-            and (other.orders(options_by(owner)) or owner.op == "per_key")
-        )
+        alike = [(s.times, s.columns, s.changes, None if self.daring else s.key) for s in (one, other)]
+        return alike[0] == alike[1] and (other.orders(options_by(owner)) or owner.op == "per_key")
 
     def _lookup(self, name: str) -> Node | None:
         """Look up what another node keeps by the columns that these rows are split by, too."""
@@ -85,24 +69,14 @@ class WayDrawing(NodeDrawing):
                 columns = {"seen_in_batch": "int64"} if node.op == "deduplicate" else {}
                 columns |= {c: table.columns[c] for c in node.options.get("columns", ())}
                 columns |= {"n": "int64"} if node.op == "per_key" else {}
-                columns |= {
-                    c: kind
-                    for c, (function, _, kind) in node.options.get("aggregates", {}).items()
-                    if function != "avg"
-                }
+                aggregates = node.options.get("aggregates", {})
+                columns |= {c: kind for c, (function, _, kind) in aggregates.items() if function != "avg"}
                 found += [(node, c, kind) for c, kind in columns.items()]
         if not found:
             return None
         node, column, kind = draw.choice(found)
-        options = {
-            "by": options_by(node),
-            "store": store_of(node),
-            "column": column,
-            "new": f"f{len(self.nodes)}",
-            "kind": kind,
-            **self._declared(name),
-            **self._form(),
-        }
+        options = {"by": options_by(node), "store": store_of(node), "column": column, "kind": kind}
+        options |= {"new": f"f{len(self.nodes)}", **self._declared(name), **self._form()}
         return Node(self._name("lookup"), "lookup", [name], options)
 
     def _routes(self) -> dict[str, Routes]:

@@ -74,12 +74,8 @@ CASTS = {
 }
 #: Decimals are no keys of a topic.
 SPLITTING = [kind for kind in KEYS if kind != "decimal(12, 2)"]
-SUMS = {
-    "float32": "float64",
-    "float64": "float64",
-    "decimal(12, 2)": "decimal(38, 2)",
-    "decimal(38, 2)": "decimal(38, 2)",
-}
+SUMS = dict.fromkeys(("float32", "float64"), "float64")
+SUMS |= dict.fromkeys(("decimal(12, 2)", "decimal(38, 2)"), "decimal(38, 2)")
 
 
 @dataclass(frozen=True)

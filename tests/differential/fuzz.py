@@ -35,10 +35,8 @@ WAYS: dict[str, Way] = {"model": live, "itself": compare_cuts}
 
 def attempt(case: Case, way: str) -> tuple[Told | None, str, str]:
     """Return the events of a case, and the name and text of its failure."""
-    memory = Path("/dev/shm")
-    folder = Path(
-        tempfile.mkdtemp(prefix="differential-", dir=memory if os.access(memory, os.W_OK) else None)
-    )
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="differential-", dir=memory))
     try:
         return WAYS[way](case, folder), "", ""
     except Mismatch as error:
@@ -74,14 +72,12 @@ def report(case: Case, way: str, kind: str, how: str, seed: int, failures: Path,
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first case")
-    parser.add_argument(
-        "--failures", type=Path, default=Path("var/differential"), help="where failing cases go"
-    )
+    folder = Path("var/differential")
+    parser.add_argument("--failures", type=Path, default=folder, help="where failing cases go")
     parser.add_argument("--shrink", type=float, default=60, help="seconds to make a failing case smaller")
     parser.add_argument("--replay", type=Path, nargs="*", help="run these files instead")
     options = parser.parse_args(argv)

@@ -37,22 +37,9 @@ def spark_case(draw: Random) -> Case:
 class _Drawn(WayDrawing):
     def case(self) -> Case:
         self._sources()
-        ops = [
-            self._where,
-            self._rename,
-            self._repartition,
-            self._repartition,
-            self._merge,
-            *[self._twins] * 2,
-            self._deduplicate,
-            self._deduplicate,
-            *[self._aggregate] * 4,
-            *[self._of_windows] * 4,
-            self._join,
-            self._join,
-            self._join,
-            self._per_key,
-        ]
+        ops = [self._where, self._rename, self._merge, self._per_key]
+        ops += [self._repartition, self._twins, self._deduplicate] * 2 + [self._join] * 3
+        ops += [self._aggregate, self._of_windows] * 4
         if len({source.event_time for source in self.sources.values()} - {None}) > 1:
             ops += [self._merge] * 6  # which may lose event time
         if self.wanted.ways:

@@ -62,9 +62,8 @@ def target(draw: Random, given: str) -> str | None:
 
 def pool(draw: Random, given: str, targets: set[str]) -> tuple[list[Any], list[Any]]:
     """Return values of a type that all targets hold, and others."""
-    found = (
-        _times(given) if given in TEMPORAL else [_made(n, given) for n in _numbers(draw, [given, *targets])]
-    )
+    found = _times(given) if given in TEMPORAL else []
+    found = found or [_made(n, given) for n in _numbers(draw, [given, *targets])]
     if given == "string":
         found += [*draw.sample(ALMOST, 4), "0", "1", "07", "+7", "-0"]
     fit, unfit = [None], []

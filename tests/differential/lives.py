@@ -51,10 +51,8 @@ class Mismatch(AssertionError):
 
     def __init__(self, where: str, batch: int, expected: list[Any], found: list[Any]) -> None:
         self.where = where
-        super().__init__(
-            f"{where}, batch {batch}\n  only expected: {_few(_less(expected, found))}"
-            f"\n  only found:    {_few(_less(found, expected))}"
-        )
+        missing, more = _few(_less(expected, found)), _few(_less(found, expected))
+        super().__init__(f"{where}, batch {batch}\n  only expected: {missing}\n  only found:    {more}")
 
 
 @dataclass
@@ -98,11 +96,9 @@ class _Life:
         self.world = World(folder, patch, executors=settings["executors"])
         self.world.at = self._at
         self.shapes = shapes(case)
-        self.logs = {
-            name: Log(name, source, settings["most_records"])
-            for name, source in case.sources.items()
-            if source.key and "most_records" in settings
-        }
+        most = settings.get("most_records")
+        keyed = {name: source for name, source in case.sources.items() if source.key and most is not None}
+        self.logs = {name: Log(name, source, most) for name, source in keyed.items()}
         patch.setattr(programs, "topic_rows", lambda part, program, topic: part.sources[topic].rows)
         self.unlogged = {*settings.get("unlogged", ())}
         # What has no changelog cannot be read from outside.
@@ -120,16 +116,10 @@ class _Life:
         self.placed = self._open()
 
     def _open(self) -> Placed:
-        return self.world.open(
-            build.topology(self.case, self.folder, self.logs),
-            config={
-                "num.standby.replicas": self.settings["standbys"],
-                "probing.rebalance.interval.ms": 1,
-                "acceptable.recovery.lag": 0,
-            },
-            snapshot_interval=self.settings["snapshot_interval"],
-            follower_share=1.0,
-        )
+        config = {"probing.rebalance.interval.ms": 1, "acceptable.recovery.lag": 0}
+        config["num.standby.replicas"] = self.settings["standbys"]
+        options = {"snapshot_interval": self.settings["snapshot_interval"], "follower_share": 1.0}
+        return self.world.open(build.topology(self.case, self.folder, self.logs), config=config, **options)
 
     def run(self, compare: bool) -> Told:
         if compare:
@@ -235,22 +225,18 @@ class _Life:
 
     def _forget_those_of(self, id: str) -> None:
         """Note that an executor is lost. A driver that has just begun has no plan yet."""
-        self._forget(
-            {task for owners in (self.owners, self._owned()) for task, owner in owners.items() if owner == id}
-        )
+        owned = (self.owners, self._owned())
+        self._forget({task for owners in owned for task, owner in owners.items() if owner == id})
 
     def _owned(self) -> dict[TaskId, str]:
         return {task: owner.id for task, owner in self.placed.rebalancer.owners().items() if owner}
 
     def _forget(self, tasks: Iterable[TaskId]) -> None:
         """Note that the active copies of tasks are lost: of state without a changelog nothing need be left."""
-        stores = {
-            sub.id: frozenset(s.name for s in sub.stores) & self.unlogged
-            for sub in self.placed.built.subtopologies
-        }
-        self._forgotten |= {
-            (task.partition, stores[task.subtopology]) for task in tasks if stores[task.subtopology]
-        }
+        parts = self.placed.built.subtopologies
+        stores = {sub.id: frozenset(s.name for s in sub.stores) & self.unlogged for sub in parts}
+        lost = {(task.partition, stores[task.subtopology]) for task in tasks}
+        self._forgotten |= {(partition, names) for partition, names in lost if names}
 
     def _batch(self, rows: Batch, *, last: bool = False) -> bool:
         """Run a batch, and compare it. Return whether it was run: it may be one that has to be refused."""
@@ -323,9 +309,8 @@ class _Life:
 
     def _way_out(self, error: TaskplaceError, number: int) -> bool:
         """Remove what an error names that lies there from before a backup was restored. Return whether it does."""
-        named = [
-            Path(word.rstrip(".,:;")) for word in str(error).split() if word.startswith(f"{self.folder}")
-        ]
+        words = [word for word in str(error).split() if word.startswith(f"{self.folder}")]
+        named = [Path(word.rstrip(".,:;")) for word in words]
         if not self.told.totals["restore"] or not named:
             return False
         self.told.totals["ways out"] += 1
@@ -380,12 +365,9 @@ class _Life:
     def _read(self, number: int) -> dict[str, list[Any]]:
         found = {}
         for name in self.case.sinks:
-            tables = [
-                pq.ParquetFile(path).read(use_threads=False)
-                for path in (self.folder / "sinks" / name / f"batch_id={number}").glob("*.parquet")
-            ]
-            rows = [row for one in tables for row in build.plain(one)]
-            found[name] = comparable(rows)
+            files = (self.folder / "sinks" / name / f"batch_id={number}").glob("*.parquet")
+            tables = [pq.ParquetFile(path).read(use_threads=False) for path in files]
+            found[name] = comparable([row for one in tables for row in build.plain(one)])
             self.told.sinks.setdefault(name, {})[number] = found[name]
             for one in tables:
                 kinds = {c: str(build.arrow(kind)) for c, kind in self.shapes[name].columns.items()}

@@ -43,6 +43,8 @@ AS_IT_CAME = "row as it came"
 
 #: A partition, and the stores that its task has there.
 Task = tuple[int, frozenset[str]]
+#: The state of a task in a store: key -> values.
+State = dict[Key, Row]
 #: The rows of a stream in one batch, by partition.
 Rows = dict[int, list[Row]]
 
@@ -66,11 +68,10 @@ class Model:
         self.now: int | None = None  # W(N)
         self.batches = 0
         #: Of each store, by task: key -> values.
-        self.state: dict[str, dict[int, dict[Key, Row]]] = {
-            store_of(node): defaultdict(dict) for node in case.nodes if stateful(node)
-        }
+        self.state: dict[str, dict[int, dict[Key, Row]]] = {}
         #: Of each store, the first node that uses it, and the last one.
         self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
+        self.state |= {name: defaultdict(dict) for name in self._owner}
         self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
         #: State that was lost, by task. While the task has no other, the copy that has it may be found again.
@@ -210,13 +211,10 @@ class Model:
 
     def _cast(self, node: Node, rows: list[Row]) -> Iterator[Row]:
         kinds, before = node.options["kinds"], self.shapes[node.inputs[0]].columns
-        return (
-            {**row, **{c: _by_function(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows
-        )
+        for row in rows:
+            yield {**row, **{c: _by_function(row[c], before[c], kind) for c, kind in kinds.items()}}
 
-    def _lookup(
-        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
-    ) -> Iterator[Row]:
+    def _lookup(self, node: Node, _: Shape, state: State, late: int | None, rows: list[Row]) -> Iterator[Row]:
         for row in rows:
             seen = self._seen(self._owner[store_of(node)], state, self._key(node, row), late)
             yield {**row, node.options["new"]: seen and seen[node.options["column"]]}
@@ -225,7 +223,7 @@ class Model:
         return (row for rows in parts for row in rows)
 
     def _deduplicate(
-        self, node: Node, before: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+        self, node: Node, before: Shape, state: State, late: int | None, rows: list[Row]
     ) -> Iterator[Row]:
         by, time = node.options["by"], node.options.get("time")
         for row in rows:
@@ -239,15 +237,8 @@ class Model:
                 state[key] = values
                 yield row
 
-    def _join(
-        self,
-        node: Node,
-        _: Shape,
-        state: dict[Key, Row],
-        late: int | None,
-        stream: list[Row],
-        table: list[Row],
-    ) -> Iterator[Row]:
+    def _join(self, node: Node, _: Shape, state: State, late: int | None, *rows: list[Row]) -> Iterator[Row]:
+        stream, table = rows
         on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
         kept = set(order_by) <= {*on, *columns}  # then the stored row has an order too
         for row in sorted(table, key=lambda row: order(row, order_by)):
@@ -255,12 +246,8 @@ class Model:
             if None in key:  # it matches nothing
                 continue
             seen = self._seen(node, state, key, late)
-            if (
-                order_by
-                and kept
-                and seen is not None
-                and order({**row, **values}, order_by) < order({**row, **seen}, order_by)
-            ):
+            older = order_by and kept and seen is not None
+            if older and order({**row, **values}, order_by) < order({**row, **(seen or {})}, order_by):
                 continue
             if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
@@ -339,9 +326,8 @@ class Model:
     def _key(self, node: Node, row: Row) -> Key:
         """Return the key of a row's state, with values in the types in which they are kept."""
         kinds, kept = self.shapes[node.inputs[0]].columns, node.options.get("kept", {})
-        return tuple(
-            canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)
-        )
+        key = (cast(row[c], kinds.get(c, "timestamp"), kept.get(c)) for c in key_columns(node))
+        return tuple(map(canonical, key))
 
     def _values(self, node: Node, row: Row) -> Row:
         """Return the columns of a table's row that a join keeps, in the types in which they are kept."""
@@ -371,11 +357,8 @@ class Model:
     @staticmethod
     def _parts(name: str, function: str) -> list[tuple[str, str]]:
         """Return the columns that the state keeps for an aggregate, and their functions."""
-        return (
-            [(f"{name}_{part}", part) for part in ("sum", "count")]
-            if function == "avg"
-            else [(name, function)]
-        )
+        parts = [(f"{name}_{part}", part) for part in ("sum", "count")]
+        return parts if function == "avg" else [(name, function)]
 
 
 def _by_function(value: Any, kind: str, wanted: str) -> Any:

@@ -39,24 +39,18 @@ def placed(spark: SparkSession, case: Case, folder: Path) -> dict[str, dict[int,
     """Run a case with taskplace on Spark. Return the rows of each sink by batch."""
     from taskplace.spark import Placed
 
-    run = Placed(
-        spark, build.topology(case, folder), checkpoint=folder / "checkpoint", state_dir=folder / "state"
-    )
+    directories = {"checkpoint": folder / "checkpoint", "state_dir": folder / "state"}
+    run = Placed(spark, build.topology(case, folder), **directories)
     try:
         run.start(sources(spark, case, folder / "in"), trigger={"availableNow": True}).awaitTermination()
     finally:
         run.close()
-    return {
-        name: {
-            number: [
-                row
-                for file in (folder / "sinks" / name / f"batch_id={number}").glob("*.parquet")
-                for row in build.plain(pq.ParquetFile(file).read())
-            ]
-            for number in range(len(case.batches))
-        }
-        for name in case.sinks
-    }
+
+    def rows(sink: str, number: int) -> list[Row]:
+        files = (folder / "sinks" / sink / f"batch_id={number}").glob("*.parquet")
+        return [row for file in files for row in build.plain(pq.ParquetFile(file).read())]
+
+    return {sink: {n: rows(sink, n) for n in range(len(case.batches))} for sink in case.sinks}
 
 
 def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
@@ -64,29 +58,22 @@ def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
     streams = sources(spark, case, folder / "in")
     for name, source in case.sources.items():
         if source.event_time:
-            streams[name] = streams[name].withWatermark(
-                source.event_time, f"{source.delay // 1000} milliseconds"
-            )
+            delay = f"{source.delay // 1000} milliseconds"
+            streams[name] = streams[name].withWatermark(source.event_time, delay)
     for node in case.nodes:
         streams[node.name] = _step(node, [streams[name] for name in node.inputs])
     (sink,) = case.sinks
     final = streams[sink].drop(_WINDOW)
-    changes = any(
-        n.op == "aggregate" and (n.options.get("window") or {}).get("emit") != "final" for n in case.nodes
-    )
+    windows = [node.options.get("window") or {} for node in case.nodes if node.op == "aggregate"]
+    changes = any(window.get("emit") != "final" for window in windows)
     found: dict[int, list[Row]] = {}
 
     def keep(df: DataFrame, number: int) -> None:
         found[number] = build.plain(df.toArrow())
 
-    query = (
-        final.writeStream.outputMode("update" if changes else "append")
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .foreachBatch(keep)
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+    writer = final.writeStream.outputMode("update" if changes else "append").foreachBatch(keep)
+    writer = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    writer.start().awaitTermination()
     return found
 
 
@@ -99,11 +86,8 @@ def _step(node: Node, inputs: list[DataFrame]) -> DataFrame:
             df = df.unionByName(other)
         return df
     if node.op == "deduplicate":
-        return (
-            df.dropDuplicatesWithinWatermark(options["by"])
-            if options.get("ttl")
-            else df.dropDuplicates(options["by"])
-        )
+        drop = df.dropDuplicatesWithinWatermark if options.get("ttl") else df.dropDuplicates
+        return drop(options["by"])
     window = options.get("window")
     columns: list[Any] = [F.col(c) for c in options["by"]]
     if window:

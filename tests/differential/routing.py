@@ -17,6 +17,7 @@ The rules are the model's own: they follow how each topic's rows are split, thro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 
@@ -60,9 +61,7 @@ class Route:
 
     def split(self) -> tuple[int, tuple[tuple[str | None, str], ...]]:
         """Return what decides on a row's task."""
-        return self.partitions, tuple(
-            (value.now, _HASHED.get(value.kind, value.kind)) for value in self.values
-        )
+        return self.partitions, tuple((v.now, _HASHED.get(v.kind, v.kind)) for v in self.values)
 
 
 Routes = frozenset[Route]
@@ -102,20 +101,15 @@ def _sound(node: Node, ways: Routes, before: Shape) -> bool:
     if len({way.split() for way in ways}) > 1:
         return False
     by, kept = options_by(node), node.options.get("kept", {})
-    return all(
-        value.now in by and (before.columns[value.now], kept.get(value.now)) not in LOSSY
-        for way in ways
-        for value in way.values or [Value(None, "", "")]
-    )
+    names = [value.now for way in ways for value in way.values or [Value(None, "", "")]]
+    return all(name in by and (before.columns[name], kept.get(name)) not in LOSSY for name in names)
 
 
 def _disordered(node: Node, table: Shape) -> bool:
     """Return whether a join compares its table's rows by a column that it keeps in another order, or without one."""
     kept = node.options.get("kept", {})
     kinds = [(table.columns[c], kept[c]) for c in node.options.get("order_by", ()) if c in kept]
-    return any(
-        (given, kind) in LOSSY or (given.startswith("int") and kind == "string") for given, kind in kinds
-    )
+    return any(pair in LOSSY or (pair[0].startswith("int") and pair[1] == "string") for pair in kinds)
 
 
 def _unseen(nodes: list[Node], ways: Routes) -> bool:
@@ -155,17 +149,12 @@ def _through(node: Node, before: Shape, way: Route) -> Route:
         if node.op == "rename":
             return str(options["names"].get(column, column))
         kinds = options.get("kinds") or options.get("kept") or {}
-        lost = (
-            node.op in ("cast", "aggregate", "per_key")
-            and (before.columns[column], kinds.get(column)) in LOSSY
-        )
-        gone = node.op in ("aggregate", "per_key") and column not in options["by"]
-        return None if lost or gone else column
+        keyed = node.op in ("aggregate", "per_key")
+        lost = (keyed or node.op == "cast") and (before.columns[column], kinds.get(column)) in LOSSY
+        return None if lost or (keyed and column not in options["by"]) else column
 
     cast = options.get("kinds", {}) if node.op == "cast" else {}
-    values = tuple(
-        replace(value, now=behind(value.now), cast=value.cast or value.now in cast) for value in way.values
-    )
+    values = tuple(replace(v, now=behind(v.now), cast=v.cast or v.now in cast) for v in way.values)
     return replace(way, values=values, hidden=way.hidden or _hides(node))
 
 
@@ -207,19 +196,22 @@ def has_cycle(case: Case) -> bool:
 
 def _tasks(case: Case, part: set[str]) -> int:
     topics = [source.partitions for name, source in case.sources.items() if name in part]
-    topics += [
-        node.options["partitions"] for node in case.nodes if node.op == "repartition" and node.name in part
-    ]
-    return max(topics, default=1)
+    again = [node for node in case.nodes if node.op == "repartition" and node.name in part]
+    return max([*topics, *(node.options["partitions"] for node in again)], default=1)
 
 
 def one_task(case: Case) -> Case:
     """Return the case with one partition everywhere: what is right, however rows are split."""
-    return replace(
-        case,
-        sources={name: replace(source, partitions=1) for name, source in case.sources.items()},
-        nodes=[
-            replace(node, options={**node.options, "partitions": 1}) if node.op == "repartition" else node
-            for node in case.nodes
-        ],
-    )
+    return with_partitions(case, lambda _: 1)
+
+
+def with_partitions(case: Case, of: Callable[[int], int]) -> Case:
+    """Return the case with other numbers of partitions, by the number now."""
+
+    def split(node: Node) -> Node:
+        if node.op != "repartition":
+            return node
+        return replace(node, options={**node.options, "partitions": of(node.options["partitions"])})
+
+    sources = {n: replace(source, partitions=of(source.partitions)) for n, source in case.sources.items()}
+    return replace(case, sources=sources, nodes=list(map(split, case.nodes)))

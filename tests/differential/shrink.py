@@ -46,11 +46,8 @@ def _batches(case: Case) -> Iterator[Case]:
     for size in (8, 4, 2, 1):
         for start in range(0, len(case.batches) - size + 1):
             left = case.batches[:start] + case.batches[start + size :]
-            events = {
-                n - size * (n >= start + size): e
-                for n, e in case.events.items()
-                if not start <= n < start + size
-            }
+            kept = {n: e for n, e in case.events.items() if not start <= n < start + size}
+            events = {n - size * (n >= start + size): e for n, e in kept.items()}
             if left:
                 yield replace(case, batches=left, events=events)
 
@@ -71,16 +68,13 @@ def _nodes(case: Case) -> Iterator[Case]:
         if node.op in ("where", "rename", "merge", "deduplicate", "join", "repartition"):
             instead = {node.name: node.inputs[0]}
             moved = [replace(n, inputs=[instead.get(i, i) for i in n.inputs]) for n in others]
-            yield replace(
-                case, nodes=moved, sinks=list(dict.fromkeys(instead.get(name, name) for name in case.sinks))
-            )
+            sinks = list(dict.fromkeys(instead.get(name, name) for name in case.sinks))
+            yield replace(case, nodes=moved, sinks=sinks)
     for name in case.sources:
         if name not in read and name not in case.sinks and len(case.sources) > 1:
-            yield replace(
-                case,
-                sources={n: s for n, s in case.sources.items() if n != name},
-                batches=[{n: rows for n, rows in batch.items() if n != name} for batch in case.batches],
-            )
+            batches = [{n: rows for n, rows in batch.items() if n != name} for batch in case.batches]
+            sources = {n: s for n, s in case.sources.items() if n != name}
+            yield replace(case, sources=sources, batches=batches)
 
 
 def _rows(case: Case) -> Iterator[Case]:

@@ -11,9 +11,8 @@ from tests.differential.case import Case, Node, Source
 from tests.differential.routing import MAY, MUST, has_cycle, one_task, predicted
 
 COLUMNS = {"k": "int32", "x": "string", "i": "int64"}
-ROWS = [
-    {"k": k, "x": x, "i": i} for i, (k, x) in enumerate([(1, "a"), (2, "a"), (3, "a"), (1, "b"), (4, "a")])
-]
+KEYS = [(1, "a"), (2, "a"), (3, "a"), (1, "b"), (4, "a")]
+ROWS = [{"k": k, "x": x, "i": i} for i, (k, x) in enumerate(KEYS)]
 
 
 def source(key: str = "k", partitions: int = 4, **columns: str) -> Source:
@@ -21,9 +20,8 @@ def source(key: str = "k", partitions: int = 4, **columns: str) -> Source:
 
 
 def count(before: str, *by: str, name: str = "n", **options: object) -> Node:
-    return Node(
-        name, "aggregate", [before], {"by": [*by], "aggregates": {"v": ["count", None, "int64"]}, **options}
-    )
+    options = {"by": [*by], "aggregates": {"v": ["count", None, "int64"]}, **options}
+    return Node(name, "aggregate", [before], options)
 
 
 def case(*nodes: Node, **sources: Source) -> Case:
@@ -38,6 +36,9 @@ AS_BOOL = Node("cast", "cast", ["a"], {"kinds": {"k": "bool"}, "function": True}
 AS_TEXT = Node("cast", "cast", ["a"], {"kinds": {"k": "string"}})
 FILTERED = Node("some", "where", ["a"], {"column": "i", "less": 100, "function": True})
 MERGED = Node("both", "merge", ["a", "b"])
+SOME = Node("both", "merge", ["some", "b"])
+AGAIN = Node("by", "repartition", ["cast"], {"key": ["k"], "partitions": 3})
+SHARED = count("a", "k"), count("b", "k", name="m", store="n")
 BY_X = Node("by-x", "repartition", ["a"], {"key": ["x"], "partitions": 4})
 CASES = {
     "has the key": (case(count("a", "k")), ""),
@@ -49,44 +50,20 @@ CASES = {
     "unequal partitions": (case(MERGED, count("both", "k"), a=source(), b=source(partitions=3)), MUST),
     "split alike": (case(MERGED, count("both", "k"), a=source(), b=source()), ""),
     "split by others": (case(MERGED, count("both", "k", "x"), a=source(), b=source("x")), MUST),
-    "split by others behind a function": (
-        case(
-            FILTERED,
-            Node("both", "merge", ["some", "b"]),
-            count("both", "k", "x"),
-            a=source(),
-            b=source("x"),
-        ),
+    "split, behind a function": (
+        case(FILTERED, SOME, count("both", "k", "x"), a=source(), b=source("x")),
         MUST,
     ),
     "renamed": (case(RENAMED, count("renamed", "key")), MAY),
     "kept in a type that merges": (case(AS_BOOL, count("cast", "k")), MUST),
-    "renamed, kept in a type that merges": (
-        case(DECLARED, count("renamed", "key", kept={"key": "bool"})),
-        MUST,
-    ),
-    "renamed, kept in a type that does not": (
-        case(DECLARED, count("renamed", "key", kept={"key": "int64"})),
-        "",
-    ),
+    "renamed, merging type": (case(DECLARED, count("renamed", "key", kept={"key": "bool"})), MUST),
+    "renamed, kept in another type": (case(DECLARED, count("renamed", "key", kept={"key": "int64"})), ""),
     "kept in a type that does not": (case(count("a", "k", kept={"k": "int64"})), ""),
-    "cast, repartitioned": (
-        case(AS_TEXT, Node("by", "repartition", ["cast"], {"key": ["k"], "partitions": 3}), count("by", "k")),
-        "",
-    ),
+    "cast, repartitioned": (case(AS_TEXT, AGAIN, count("by", "k")), ""),
     "counts of changes": (case(count("a", "k"), count("n", "k", name="again")), MAY),
-    "counts of changes, declared": (
-        case(count("a", "k"), count("n", "k", name="again", over_changes=True)),
-        "",
-    ),
-    "a shared store": (
-        case(count("a", "k"), count("b", "k", name="m", store="n"), a=source(), b=source()),
-        "",
-    ),
-    "a shared store, unequal partitions": (
-        case(count("a", "k"), count("b", "k", name="m", store="n"), a=source(), b=source(partitions=3)),
-        MUST,
-    ),
+    "counts, declared": (case(count("a", "k"), count("n", "k", name="again", over_changes=True)), ""),
+    "a shared store": (case(*SHARED, a=source(), b=source()), ""),
+    "a shared store, unequal partitions": (case(*SHARED, a=source(), b=source(partitions=3)), MUST),
 }
 
 

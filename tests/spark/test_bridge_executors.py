@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.bridge import Bridge
 from taskplace.spark.bridge.bridge import Executors
+from taskplace.spark.cluster import Cluster, Executor, JobLostError
+from tests.support.placed_without_spark import World
 
 
 class Jvm:
@@ -70,13 +73,8 @@ def test_executors_that_are_known_take_as_many_calls_as_one(number):
     assert "executorList" in jvm.calls
     jvm.calls.clear()
     assert bridge.executors() == first
-    assert jvm.calls == [
-        "getExecutorIds",
-        "mkString",
-        "taskScheduler",
-        "executorsPendingDecommission",
-        "isEmpty",
-    ]
+    assert jvm.calls[:3] == ["getExecutorIds", "mkString", "taskScheduler"]
+    assert jvm.calls[3:] == ["executorsPendingDecommission", "isEmpty"]
 
 
 def test_a_dead_a_decommissioned_and_a_new_executor_are_seen_at_once():
@@ -101,3 +99,25 @@ def test_an_executor_counts_when_its_cores_are_known():
     assert names(bridge) == ["1"]
     jvm.cores["2"] = 4
     assert bridge.executors() == [Executor("1", "host-1", 2), Executor("2", "host-2", 4)]
+
+
+# -- What the driver needs of a cluster is what Spark's bridge has, and what stands in for it; no Spark n
+
+
+METHODS = [name for name, member in vars(Cluster).items() if inspect.isfunction(member) and name[0] != "_"]
+
+
+@pytest.mark.parametrize("cluster", [Bridge, World])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_cluster_takes_the_arguments_that_the_driver_gives(cluster, method):
+    def taken(of: type) -> list[tuple[object, object]]:
+        parameters = inspect.signature(getattr(of, method)).parameters.values()
+        return [(p.kind, p.default) for p in parameters]
+
+    assert taken(cluster) == taken(Cluster)
+
+
+def test_an_executor_is_an_instance_and_a_place_to_pin_to():
+    executor = Executor("3", "host-1", 4)
+    assert (executor.instance, executor.location) == ("executor-3", "executor_host-1_3")
+    assert str(JobLostError(frozenset({"2", "1"}))) == "executors were lost: 1, 2"

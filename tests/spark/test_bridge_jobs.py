@@ -65,9 +65,8 @@ def test_who_cancels_its_job_leaves_those_of_other_streams_alone_whatever_they_a
 
     def run(on: str) -> None:
         try:
-            found[on] = bridged(context, alive).run(
-                Pinned(None, iter), [0], tag="taskplace-1-5-0-0", watch=frozenset(on)
-            )
+            bridge = bridged(context, alive)
+            found[on] = bridge.run(NOTHING, [0], tag="taskplace-1-5-0-0", watch=frozenset(on))
         except Exception as error:
             found[on] = error
 
@@ -96,9 +95,8 @@ def test_a_job_that_fails_because_an_executor_is_about_to_go_is_lost(context, go
         raise RuntimeError("Connection reset")
 
     context.runJob = fail
-    with pytest.raises(
-        JobLostError if going else RuntimeError, match=r"^executors were lost: 1$" if going else "reset"
-    ):
+    error, says = (JobLostError, r"^executors were lost: 1$") if going else (RuntimeError, "reset")
+    with pytest.raises(error, match=says):
         bridged(context, {"1"}, going).run(NOTHING, [0], tag="t", watch=frozenset("1"))
 
 
@@ -160,10 +158,11 @@ def running(context: Context, numbers: list[int], status: Sequence[str] = ()) ->
         getJobInfo=lambda id_: some(SimpleNamespace(stageIds=lambda: [1])),
         getStageInfo=lambda id_: some(stage),
     )
-    tasks = [
-        SimpleNamespace(taskId=lambda number=number: number, status=lambda said=said: said)
-        for number, said in enumerate(status)
-    ]
+
+    def task(number: int) -> Any:
+        return SimpleNamespace(taskId=lambda: number, status=lambda: status[number])
+
+    tasks = list(map(task, range(len(status))))
     store = SimpleNamespace(
         lastStageAttempt=lambda stage_id: SimpleNamespace(attemptId=lambda: 0),
         taskList=lambda *_: SimpleNamespace(size=lambda: len(tasks), apply=tasks.__getitem__),
@@ -179,65 +178,63 @@ def running(context: Context, numbers: list[int], status: Sequence[str] = ()) ->
     return killed
 
 
-def test_a_job_is_cancelled_once_none_of_its_tasks_runs(context, monkeypatch):
-    """Spark looks for the lost executor for seconds before it runs the lost tasks elsewhere."""
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 3600.0)
-    monkeypatch.setattr(jobs, "YOUNG_SECONDS", 3600.0)
-    numbers = [2, 1, 0]
-    running(context, numbers)
+AT_ONCE = {"END_BY_THEMSELVES_SECONDS": 0.0, "END_OF_TASKS_SECONDS": 0.5, "HANGING_SECONDS": 0.1}
+OLD = {"YOUNG_SECONDS": 0.0, "END_BY_THEMSELVES_SECONDS": 3600.0, "END_OF_TASKS_SECONDS": 0.0}
+SOON = {"END_BY_THEMSELVES_SECONDS": 0.3, "END_OF_TASKS_SECONDS": 0.3}
+
+
+@pytest.fixture
+def within(monkeypatch):
+    """Sets how many seconds each step may take."""
+
+    def set_seconds(seconds: dict[str, float]) -> None:
+        for name, value in seconds.items():
+            monkeypatch.setattr(jobs, name, value)
+
+    return set_seconds
+
+
+@pytest.mark.parametrize(
+    ("numbers", "status", "seconds", "killed"),
+    [
+        # Spark looks for the lost executor for seconds before it runs the lost tasks elsewhere.
+        ([2, 1, 0], [], {"END_BY_THEMSELVES_SECONDS": 3600.0, "YOUNG_SECONDS": 3600.0}, []),
+        ([1], [], SOON, []),
+        # Tasks may wait for blocks of the lost executor, and would not end by themselves.
+        ([1], [], OLD, []),
+        # They are interrupted once: they would hold their slots.
+        ([1], ["SUCCESS", "RUNNING", "FAILED", "RUNNING"], AT_ONCE, [1, 3]),
+        # Spark ends the Python worker of an interrupted task.
+        ([3, 2, 1, 0], ["RUNNING"], {"END_BY_THEMSELVES_SECONDS": 0.0, "HANGING_SECONDS": 3600.0}, []),
+    ],
+    ids=["tasks end", "they do not end", "it has run for long", "they hang", "they end soon"],
+)
+def test_a_job_is_cancelled_and_its_tasks_interrupted(context, within, numbers, status, seconds, killed):
+    within(seconds)
+    numbers = list(numbers)
+    found = running(context, numbers, status=status)
     lose(context)
-    assert numbers == [0]
+    assert found == killed
     assert len(context.cancelled) == 1
-
-
-def test_a_job_whose_tasks_do_not_end_is_cancelled(context, monkeypatch):
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.3)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.3)
-    running(context, [1])
-    lose(context)
-    assert len(context.cancelled) == 1
-
-
-def test_the_tasks_of_a_cancelled_job_that_hang_are_interrupted_once(context, monkeypatch):
-    """They wait for blocks of an executor that does not answer, and would hold their slots."""
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
-    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
-    killed = running(context, [1], status=["SUCCESS", "RUNNING", "FAILED", "RUNNING"])
-    lose(context)
-    assert killed == [1, 3]
-
-
-def test_tasks_that_end_soon_after_the_cancellation_are_not_interrupted(context, monkeypatch):
-    """Spark ends the Python worker of an interrupted task."""
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
-    monkeypatch.setattr(jobs, "HANGING_SECONDS", 3600.0)
-    killed = running(context, [3, 2, 1, 0], status=["RUNNING"])
-    lose(context)
-    assert killed == []
+    assert len(numbers) == 1
 
 
 @pytest.mark.parametrize("fails", ["getJobIdsForTag", "getJobInfo", "getStageInfo"])
-def test_a_loss_goes_on_if_spark_does_not_tell_what_the_tasks_do(context, monkeypatch, caplog, fails):
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.3)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.3)
-    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+def test_a_loss_goes_on_if_spark_does_not_tell_what_the_tasks_do(context, within, caplog, fails):
+    within(SOON | {"HANGING_SECONDS": 0.1})
     running(context, [1])
     looks = failing(context._jsc.sc().statusTracker(), fails)
     lose(context)
     assert len(context.cancelled) == 1
     assert len(looks) > 2
     (logged,) = caplog.records
-    assert (
-        "does not tell what its tasks do" in logged.getMessage() and f"{fails} failed" in logged.getMessage()
-    )
+    assert "does not tell what its tasks do" in logged.getMessage()
+    assert f"{fails} failed" in logged.getMessage()
 
 
 @pytest.mark.parametrize("fails", ["lastStageAttempt", "taskList"])
-def test_a_loss_goes_on_if_its_tasks_cannot_be_interrupted(context, monkeypatch, caplog, fails):
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
-    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+def test_a_loss_goes_on_if_its_tasks_cannot_be_interrupted(context, within, caplog, fails):
+    within(AT_ONCE)
     killed = running(context, [1], status=["RUNNING"])
     tried = failing(context._jsc.sc().statusStore(), fails)
     lose(context)
@@ -246,10 +243,8 @@ def test_a_loss_goes_on_if_its_tasks_cannot_be_interrupted(context, monkeypatch,
     assert len(caplog.records) == 1
 
 
-def test_a_stage_that_spark_has_forgotten_does_not_keep_the_tasks_of_another_one(context, monkeypatch):
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 0.0)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.5)
-    monkeypatch.setattr(jobs, "HANGING_SECONDS", 0.1)
+def test_a_stage_that_spark_has_forgotten_does_not_keep_the_tasks_of_another_one(context, within):
+    within(AT_ONCE)
     killed = running(context, [1], status=["RUNNING"])
     jvm = context._jsc.sc()
     of_job = jvm.statusTracker().getJobInfo(1).get()
@@ -277,16 +272,6 @@ def failing(of: Any, name: str) -> list[str]:
 
     setattr(of, name, fail)
     return calls
-
-
-def test_a_job_that_has_run_for_long_is_cancelled_at_once(context, monkeypatch):
-    """Its tasks may wait for blocks of the lost executor, and would not end by themselves."""
-    monkeypatch.setattr(jobs, "YOUNG_SECONDS", 0.0)
-    monkeypatch.setattr(jobs, "END_BY_THEMSELVES_SECONDS", 3600.0)
-    monkeypatch.setattr(jobs, "END_OF_TASKS_SECONDS", 0.0)
-    running(context, [1])
-    lose(context)
-    assert len(context.cancelled) == 1
 
 
 def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(context):

@@ -167,11 +167,7 @@ class DriverRounds:
         rng.shuffle(ends)
         #: How a driver ends; where one of its executors is killed before that; whether a held worker lives on.
         self.rounds = [
-            (
-                end,
-                next(kills) if rng.random() < 0.6 else None,
-                end in ATTEMPT_POINTS and next(lives_on),
-            )
+            (end, next(kills) if rng.random() < 0.6 else None, end in ATTEMPT_POINTS and next(lives_on))
             for end in ends
         ]
         self.held: Counter[str] = Counter()

@@ -76,43 +76,27 @@ def ran(runtime, monkeypatch):
     for batch in range(6):
         runtime.run_batch([(f"{key}{batch % 2}", n) for key, n in FLIGHTS], PLANES)
         if batch in (1, 3):
-            runtime.be("1")
-            stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
-            orders = FollowRequest(
-                "executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores,
-                snapshot=runtime.history,
-            )  # fmt: skip
-            for task, made in follow(orders).snapshots.items():
+            for task, made in runtime.follow(snapshot=runtime.history).snapshots.items():
                 old = runtime.history[task]
                 runtime.history[task] = History(old.changes, (*old.snapshots, made))
     return runtime
 
 
-def part(history: History, which: str):
-    return {
-        "last change": lambda: history.changes[-1],
-        "a change that a snapshot covers": lambda: history.changes[2],
-        "first change": lambda: history.changes[0],
-        "newest snapshot": lambda: history.snapshots[-1],
-        "oldest snapshot": lambda: history.snapshots[0],
-    }[which]()
+PARTS = {
+    "last change": lambda history: history.changes[-1],
+    "a change that a snapshot covers": lambda history: history.changes[2],
+    "first change": lambda history: history.changes[0],
+    "newest snapshot": lambda history: history.snapshots[-1],
+    "oldest snapshot": lambda history: history.snapshots[0],
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize(
-    ("which", "way_around"),
-    [
-        ("last change", False),
-        ("a change that a snapshot covers", True),
-        ("first change", True),
-        ("newest snapshot", True),
-        ("oldest snapshot", True),
-    ],
-)
-def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
+@pytest.mark.parametrize("which", PARTS)
+def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which):
     task = TaskId(0, 0)
     truth = ran.contents(task)
-    damaged = part(ran.history[task], which)
+    damaged = PARTS[which](ran.history[task])
     harm(ran.checkpoint, damaged, damage, rng)
     # What is pruned away is not looked at again, so that each file has to serve here.
     history = ran.history[task]
@@ -124,7 +108,7 @@ def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
     if which == "first change":
         ran.history[task] = replace(ran.history[task], snapshots=ran.history[task].snapshots[-1:])
     ran.be("2")  # has no copy
-    if way_around:
+    if which != "last change":
         assert ran.contents(task, "2") == truth
     else:
         with pytest.raises(CheckpointError, match=damaged.file):
@@ -145,11 +129,8 @@ def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimme
     ran.be("2")
     with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
         ran.contents(TaskId(0, 0), "2")
-    request = FollowRequest(
-        "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
-        follow={TaskId(0, 0): ran.history[TaskId(0, 0)]},
-    )  # fmt: skip
-    assert last.file in follow(request).errors[TaskId(0, 0)]
+    report = ran.follow("2", follow={TaskId(0, 0): ran.history[TaskId(0, 0)]})
+    assert last.file in report.errors[TaskId(0, 0)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -269,10 +250,6 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng, flips):
     path = ran.copy(task)
     file = path / "data.mdb"
     whole, length = used(file), file.stat().st_size
-    snapshot = FollowRequest(
-        "executor-1", str(ran.checkpoint), str(ran.state), "app",
-        {0: sorted(program.databases)}, {0: sorted(program.databases)}, snapshot={task: ran.history[task]},
-    )  # fmt: skip
 
     def read_all():
         with guarded(path, identity.executor()[1]), Copy(path, program.databases) as copy:
@@ -288,7 +265,7 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng, flips):
             return copy.growing(work) == truth
 
     def snapshot_all():
-        made = follow(snapshot).snapshots.get(task)
+        made = ran.follow(snapshot={task: ran.history[task]}).snapshots.get(task)
         if made is None:
             return True
         found = [
@@ -341,14 +318,9 @@ def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran,
             later = Position(1, "b", history.end.offset + len(anew))
             copy.commit({"s": anew}, later)
         end = History((Change(1, "b", history.end.attempt, later.offset, 0),))
+        roots = str(ran.checkpoint), str(ran.state)
         orders = FollowRequest(
-            "executor-1",
-            str(ran.checkpoint),
-            str(ran.state),
-            "app",
-            {0: ["s"]},
-            {0: ["s"]},
-            snapshot={TaskId(0, 0): end},
+            "executor-1", *roots, "app", {0: ["s"]}, {0: ["s"]}, snapshot={TaskId(0, 0): end}
         )
         done = follow(orders)
         if TaskId(0, 0) not in done.snapshots:

@@ -10,14 +10,10 @@ import sys
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
 pytest.importorskip("confluent_kafka")
 
 from taskplace.cli import main
-from taskplace.model.keys import keys_of
 from taskplace.spark import processors
-from taskplace.spark.compile.partition_columns import DEFAULT_PARTITIONER
-from taskplace.spark.kafka.sink_topics import REPLICAS
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL
 from taskplace.spec import nodes
@@ -124,11 +120,3 @@ def test_defaults_are_those_of_the_code():
     assert "| `changes` |" in rows["emit"]
     assert "| `100000` |" in rows["most_records"]
     assert "| `left` |" in rows["how"]
-
-
-def test_what_stands_for_a_missing_value_is_what_the_code_has():
-    meant = {key.field: key.meant for key in keys_of(nodes.KafkaOutput)}
-    assert meant["replication"].startswith(f"`{REPLICAS}`, ")
-    assert {key.field: key.meant for key in keys_of(nodes.SourceOptions)}[
-        "key_partitioner"
-    ] == f"`{DEFAULT_PARTITIONER}`"

@@ -11,8 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.model.keys import Configuration
 from taskplace.spark import targets
 from taskplace.spec.application import SECTIONS

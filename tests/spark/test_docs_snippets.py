@@ -6,6 +6,8 @@ as the writer of a query, only records the calls that are made.
 
 from __future__ import annotations
 
+import inspect
+import logging.config
 import os
 import re
 import subprocess
@@ -16,24 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.errors import InputError
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark import ParquetSink, Placed
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, avg, count, sum_
 from tests.support.pages import ROOT, blocks
 from topology import Topology
 
-NAMES = {
-    **{
-        "Aggregate": Aggregate,
-        "Count": Count,
-        "Deduplicate": Deduplicate,
-        "Tumbling": Tumbling,
-        "sum_": sum_,
-    },
-    **{"ParquetSink": ParquetSink, "Placed": Placed, "pa": pa, "pc": pc},
-}
+NAMES = {kind.__name__: kind for kind in (Aggregate, Count, Deduplicate, Tumbling, sum_, ParquetSink, Placed)}
+NAMES |= {"pa": pa, "pc": pc}
 
 
 @pytest.fixture
@@ -65,10 +58,8 @@ def delays():
     topology = Topology("delays")
     flights = topology.source("flights", key="tailnum", partitions=2)
     topology.source("weather", key="tailnum", partitions=2)
-    stats = flights.process(
-        Aggregate("delays", by={"tailnum": "string"}, flights=count(), mean=avg("dep_delay"))
-    )
-    return topology, stats
+    stats = Aggregate("delays", by={"tailnum": "string"}, flights=count(), mean=avg("dep_delay"))
+    return topology, flights.process(stats)
 
 
 def test_the_stream_of_the_readme(on_world, world):
@@ -130,28 +121,23 @@ def test_a_stream_of_runtime_is_started_and_read(on_world, world):
     frames = {"flights_df": MagicMock(), "weather_df": MagicMock()}
     names = on_world(f"{start}\n{own}", topology=topology, **frames)
     placed = names["placed"]
-    assert (
-        set(placed.start.call_args.args[0]) == {"flights", "weather"} == set(placed.unite.call_args.args[0])
-    )
+    for call in (placed.start, placed.unite):
+        assert set(call.call_args.args[0]) == {"flights", "weather"}
     rows = pa.table({"tailnum": ["N14228"], "dep_delay": [5]})
     world.batch(placed, 0, flights=rows, weather=rows)
     keys = pa.table({"tailnum": ["N14228", "no"]})
     *others, last = read.strip().splitlines()
     on_world("\n".join(others), placed=placed, keys=keys)
-    assert placed.store("delays").get({"tailnum": "N14228"}) == {
-        "flights": 1,
-        "mean_sum": 5.0,
-        "mean_count": 1,
-    }
+    kept = placed.store("delays").get({"tailnum": "N14228"})
+    assert kept == {"flights": 1, "mean_sum": 5.0, "mean_count": 1}
     assert last == 'standbys.get({"tailnum": "N14228"})'  # there is one executor, and so no standby
 
 
 def test_the_processor_of_runtime(on_world, world):
     names = on_world(blocks("docs/runtime.md", "python")[2])
     topology = Topology("t")
-    topology.source("in", key="id", partitions=1).process(names["Latest"](), name="latest").sink(
-        "out", target=ParquetSink(world.folder / "out")
-    )
+    latest = topology.source("in", key="id", partitions=1).process(names["Latest"](), name="latest")
+    latest.sink("out", target=ParquetSink(world.folder / "out"))
     placed = world.open(topology)
     stamps = pa.timestamp("us", "UTC")
     for number, times in enumerate(([5, 6], [4])):
@@ -208,3 +194,50 @@ def test_the_kafka_code_describes_sources_and_sinks(on_world, monkeypatch):
     assert counted["built"].readiness()
     totals = Topology("v").source("in", key="customer", partitions=1)
     on_world(sink, totals=totals)
+
+
+# -- The code of metrics.md runs: the numbers of a stream, the endpoint, the listener, the lines of the l
+
+
+class _Nowhere:
+    def publish(self, spark, batch_id, files):
+        """Drop the rows."""
+
+
+def test_the_code_of_the_page_runs(world, monkeypatch):
+    topology = Topology("t")
+    source = topology.source("in", key="k", partitions=1)
+    source.process(Count("n", by={"k": "string"}), name="n").sink("out", target=_Nowhere())
+    world.come(1)
+    placed = world.open(topology)
+    world.batch(placed, 0, **{"in": pa.table({"k": ["a"]})})
+    numbers, endpoint, registry, listener, log = blocks("docs/metrics.md", "python")
+    names = {"placed": placed, "spark": MagicMock(name="spark"), "logging": logging}
+    exec(numbers, names)
+    assert names["metrics"]["rebalance-total"] == 1
+    exec(endpoint.replace("port=9404", "port=0"), names)
+    assert names["server"].url.endswith("/metrics")
+    own = "import CollectorRegistry\nREGISTRY = CollectorRegistry()"
+    exec(registry.replace("import REGISTRY", own), names)
+    exec(listener, names)
+    (call,) = names["spark"].streams.addListener.call_args_list
+    assert type(call.args[0]).__name__ == "MetricsListener"
+    before = logging.getLogger("taskplace").handlers[:]
+    exec(log, names)
+    monkeypatch.setattr(logging.getLogger("taskplace"), "handlers", before)
+    placed.close()
+
+
+# -- The table of arguments in docs/runtime.md has the arguments of `Placed`
+
+
+RUNTIME = ROOT / "docs" / "runtime.md"
+
+
+def test_the_table_has_each_argument_of_placed_once():
+    text = RUNTIME.read_text(encoding="utf-8").partition("\n| argument | meaning | default |\n")[2]
+    rows = text.partition("\n\n")[0].splitlines()[1:]
+    listed = [name for row in rows for name in re.findall(r"`(\w+)`", row.split(" | ")[0])]
+    keywords = inspect.signature(Placed).parameters.values()
+    own = [p.name for p in keywords if p.kind is p.KEYWORD_ONLY]
+    assert sorted(listed) == sorted([*own, *(key.field for key in PlacedOptions.declared_keys())])

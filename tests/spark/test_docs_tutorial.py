@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
-
 from taskplace.cli import main
 from taskplace.spark import Placed
 from taskplace.spark.yaml_application import YamlApplication

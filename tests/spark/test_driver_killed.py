@@ -74,17 +74,3 @@ def test_a_killed_driver_is_continued_on_another_cluster(cluster, tmp_path):
         assert placed.stats.scratch == 0
     finally:
         placed.close()
-
-
-@pytest.mark.timeout(600)  # two clusters start
-def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
-    rows = write_events(tmp_path, BATCHES)
-    drive_and_kill(tmp_path)
-    second = drive(tmp_path)
-    try:
-        assert second.wait(timeout=200) == 0, (tmp_path / "driver.log").read_text()[-3000:]
-    finally:
-        end(second)
-    check(tmp_path, rows)
-    # What the first driver's executors had on this host was found and used.
-    assert "scratch 0 " in (tmp_path / "driver.log").read_text()

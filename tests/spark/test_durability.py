@@ -22,12 +22,11 @@ from taskplace.spark.checkpoint.files import write_file
 from taskplace.spark.checkpoint.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker import bin_context as segments
-from taskplace.spark.worker.follow import follow
 from tests.support.attempt_files import check_part
 from tests.support.disk import Disk
+from tests.support.placed_harness import rows_in
 from tests.support.sparkless import Sparkless
 from topology import TaskId
 
@@ -87,19 +86,7 @@ class Stream:
 
     def snapshot(self) -> None:
         """Make snapshots of all tasks, as visits do."""
-        runtime = self.runtime
-        runtime.be("1")
-        programs = {0: runtime.first, 1: runtime.second}
-        orders = FollowRequest(
-            "executor-1",
-            str(runtime.checkpoint),
-            str(runtime.state),
-            "app",
-            {number: sorted(program.databases) for number, program in programs.items()},
-            {number: sorted(program.logged) for number, program in programs.items()},
-            snapshot=self.journal.history,
-        )
-        done = follow(orders)
+        done = self.runtime.follow(snapshot=self.journal.history)
         assert not done.errors
         self.journal.add_snapshots(done.snapshots)
 
@@ -129,11 +116,7 @@ class Stream:
                 folder = self.sinks[sink].path / f"batch_id={batch}"
                 truth = self.truth(batch)[sink == "days-out"]
                 touched = {row[sink == "days-out"] for row in BATCHES[batch]} if batch < len(BATCHES) else ()
-                rows = [
-                    row
-                    for file in sorted(folder.glob("*.parquet"))
-                    for row in pq.ParquetFile(file).read().to_pylist()
-                ]
+                rows = rows_in(folder)
                 if batch <= last or folder in folders:
                     assert Counter({row[key]: row[value] for row in rows}) == {k: truth[k] for k in touched}
                 folders.discard(folder)

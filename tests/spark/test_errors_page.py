@@ -12,8 +12,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 import taskplace
 import topology
 from taskplace.groups.consumer import ConsumerProtocol

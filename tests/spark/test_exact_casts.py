@@ -29,14 +29,10 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DAY = 86_400
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]
-DECIMALS = [
-    *(
-        pa.decimal128(p, s)
-        for p, s in [(9, 2), (12, 4), (38, 0), (38, 18), (38, 38), (38, -3), (38, -30), (5, 10)]
-    ),
-    *(pa.decimal256(p, s) for p, s in [(76, 0), (76, 38), (76, 76), (40, 2)]),
-    *(pa.decimal32(9, 2), pa.decimal64(18, 6)),
-]
+_OF_128 = [(9, 2), (12, 4), (38, 0), (38, 18), (38, 38), (38, -3), (38, -30), (5, 10)]
+DECIMALS = [pa.decimal128(p, s) for p, s in _OF_128]
+DECIMALS += [pa.decimal256(p, s) for p, s in [(76, 0), (76, 38), (76, 76), (40, 2)]]
+DECIMALS += [pa.decimal32(9, 2), pa.decimal64(18, 6)]
 TEXTS = [pa.string(), pa.large_string(), pa.binary()]
 TIMES = [
     *(pa.date32(), pa.date64()),
@@ -70,21 +66,12 @@ def limits() -> Iterator[Fraction]:
 def numbers(draw: random.Random, count: int) -> list[Fraction]:
     found = [Fraction(0), Fraction(6105760244780821830681908851878)]
     for limit in limits():
-        for near in (
-            limit,
-            limit + 1,
-            limit - 1,
-            limit + Fraction(1, 2),
-            limit * Fraction(10**20 + 1, 10**20),
-        ):
-            found += [near, -near]
+        near = (limit, limit + 1, limit - 1, limit + Fraction(1, 2), limit * Fraction(10**20 + 1, 10**20))
+        found += [sign * number for number in near for sign in (1, -1)]
     while len(found) < count:
         digits = draw.randint(1, 77)
-        number = Fraction(
-            draw.randrange(10**digits) * draw.choice((1, -1)),
-            10 ** draw.choice((0, 0, digits, draw.randint(0, 77))),
-        )
-        found.append(number)
+        below = 10 ** draw.choice((0, 0, digits, draw.randint(0, 77)))
+        found.append(Fraction(draw.randrange(10**digits) * draw.choice((1, -1)), below))
     return draw.sample(found, count)
 
 
@@ -109,29 +96,16 @@ def samples(kind: pa.DataType, draw: random.Random, count: int) -> pa.Array:
         with np.errstate(over="ignore"):
             return pa.array(np.array(wide, kind.to_pandas_dtype()), kind)
     if T.is_decimal(kind):
-        scaled = (
-            int(n * Fraction(10) ** (kind.scale + draw.choice((0, 0, -kind.scale))))
-            for n in numbers(draw, count)
-        )
-        most = 10**kind.precision
+        most, shifts = 10**kind.precision, (kind.scale, kind.scale, 0)
+        scaled = (int(n * Fraction(10) ** draw.choice(shifts)) for n in numbers(draw, count))
         return decimals([n for n in scaled if abs(n) < most] + [most - 1, 1 - most, 0], kind)
     bits = 32 if T.is_date32(kind) or T.is_time32(kind) else kind.bit_width
     ends = (0, 2**bits - 1) if T.is_unsigned_integer(kind) else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if T.is_time(kind):
         ends = (0, DAY * UNITS[kind.unit] - 1)
     raw = {*ends, ends[0] + 1, ends[1] - 1}
-    for base in (
-        0,
-        1,
-        DAY,
-        10**3,
-        10**6,
-        10**9,
-        253_402_300_800,
-        62_135_596_800,
-        62_167_219_200,
-        1_700_000_000,
-    ):
+    years = (253_402_300_800, 62_135_596_800, 62_167_219_200, 1_700_000_000)
+    for base in (0, 1, DAY, 10**3, 10**6, 10**9, *years):
         for unit in (1, *UNITS.values(), DAY, DAY * 1000):
             raw |= {sign * (base * unit + off) for sign in (1, -1) for off in (-1, 0, 1)}
     raw |= {int(n) for n in numbers(draw, count)} | {draw.randint(*ends) for _ in range(count // 2)}
@@ -221,11 +195,8 @@ def as_number(value: Any, given: pa.DataType, kind: pa.DataType) -> Any:
         if not isinstance(value, Fraction):
             return value
         near = nearest(value, kind)
-        return (
-            REFUSED
-            if math.isinf(near) or (T.is_integer(given) and Fraction(near) != value)
-            else Fraction(near)
-        )
+        lost = math.isinf(near) or (T.is_integer(given) and Fraction(near) != value)
+        return REFUSED if lost else Fraction(near)
     if not isinstance(value, Fraction):
         return REFUSED
     if T.is_integer(kind):
@@ -235,11 +206,8 @@ def as_number(value: Any, given: pa.DataType, kind: pa.DataType) -> Any:
     scaled = value * Fraction(10) ** kind.scale
     if T.is_floating(given):
         scaled = Fraction(round(scaled))  # half to even
-    return (
-        scaled / Fraction(10) ** kind.scale
-        if scaled.denominator == 1 and abs(scaled) < 10**kind.precision
-        else REFUSED
-    )
+    held = scaled.denominator == 1 and abs(scaled) < 10**kind.precision
+    return scaled / Fraction(10) ** kind.scale if held else REFUSED
 
 
 def nearest(value: Fraction, kind: pa.DataType) -> float:
@@ -312,11 +280,8 @@ PAIRS = [(given, kind) for given in KINDS for kind in KINDS if given != kind and
 def compare(given: pa.DataType, kind: pa.DataType, column: pa.Array) -> str:
     """Return what is wrong; nothing if all is right. All values that the type holds are cast at once, others alone."""
     wanted = [exact(value, given, kind) for value in raws(column)]
-    fits = [
-        at
-        for at, value in enumerate(wanted)
-        if value is not REFUSED and not (callable(value) and not text_of(given, column, at))
-    ]
+    held = [at for at, value in enumerate(wanted) if value is not REFUSED]
+    fits = [at for at in held if not callable(wanted[at]) or text_of(given, column, at)]
     try:
         made = raws(cast(column.take(pa.array(fits, pa.int64())), kind))
     except pa.ArrowException as error:
@@ -337,9 +302,8 @@ def text_of(given: pa.DataType, column: pa.Array, at: int) -> bool:
     """Return whether Arrow has a text for a value: of times of a few 10,000 years it has."""
     if not T.is_temporal(given):
         return True
-    plain = (
-        column[at : at + 1].cast(pa.timestamp(given.unit)) if T.is_timestamp(given) else column[at : at + 1]
-    )
+    one = column[at : at + 1]
+    plain = one.cast(pa.timestamp(given.unit)) if T.is_timestamp(given) else one
     return not plain.cast(pa.string())[0].as_py().startswith("<")
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import pyarrow.parquet as pq
 import pytest
 
+from taskplace.spark import ParquetSink, Placed
+from taskplace.spark.processors import Count, Deduplicate, Tumbling
 from tests.support.placed_harness import kill_executor
+from topology import Topology
 
 pytestmark = pytest.mark.spark
 
@@ -15,13 +19,6 @@ pytestmark = pytest.mark.spark
 @pytest.mark.everyday("Time", "What the cutting of batches may change")
 def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     """Windows that close and keys that are forgotten, over losses of executors and of the driver."""
-    from datetime import UTC, datetime, timedelta
-
-    from taskplace.spark import Placed
-    from taskplace.spark.processors import Count, Deduplicate, Tumbling
-    from taskplace.spark.sinks import ParquetSink
-    from topology import Topology
-
     start = datetime(2026, 1, 1, tzinfo=UTC)
 
     def opened():
@@ -33,14 +30,9 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
         window = Tumbling("at", "30 minutes", emit="final")
         closed = once.process(Count("clicks-by-user", by={"user": "string"}, window=window), name="by-user")
         closed.sink("out", target=ParquetSink(tmp_path / "out"))
-        return Placed(
-            cluster,
-            topo,
-            checkpoint=tmp_path / "checkpoint",
-            state_dir=tmp_path / "state",
-            config={"num.standby.replicas": 1, "acceptable.recovery.lag": 0},
-            snapshot_interval=3,
-        )
+        config = {"num.standby.replicas": 1, "acceptable.recovery.lag": 0}
+        where = {"checkpoint": tmp_path / "checkpoint", "state_dir": tmp_path / "state"}
+        return Placed(cluster, topo, config=config, snapshot_interval=3, **where)
 
     def batch(number):
         rows = [

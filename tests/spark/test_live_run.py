@@ -1,19 +1,24 @@
-"""The live page of a whole `Placed` without Spark: what it serves at known points of a stream's life."""
+"""The live page of a whole `Placed` without Spark, and the page that a run leaves behind, however it ends."""
 
 from __future__ import annotations
 
 import json
+import re
+from types import SimpleNamespace
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
-from taskplace.errors import InputError
+from taskplace.errors import InputError, TaskplaceError
+from taskplace.record import PlainReporter
 from taskplace.record.html import RunRecorder
 from taskplace.spark.driver import operations
-from taskplace.spark.live_run import LiveRun
+from taskplace.spark.live_run import LiveRun, RunReport
+from taskplace.spec.application import ReportSettings
 from tests.support.operators import turn
-from tests.support.pages import run
+from tests.support.pages import run as run_page
+from tests.support.run_events import SUMMARY
 from tests.support.word_counts import counts, words
 
 STANDBY = {"num.standby.replicas": 1, "acceptable.recovery.lag": 0}
@@ -81,6 +86,8 @@ def test_reasons_are_those_of_explain_and_made_once_an_assignment_and_minute(wor
     live = LiveRun(placed._runner, RunRecorder("words"), clock=lambda: now[0])
     first = live.reasons()
     assert first[0].why == placed.explain("0_0").why
+    texts = {each.task: each.text for each in live.whole_report().reasons}
+    assert texts == {task: str(placed.explain(task)) for task in ("0_0", "0_1")}
     assert live.reasons() is first
     now[0] = 61.0
     assert live.reasons() is not first
@@ -89,7 +96,7 @@ def test_reasons_are_those_of_explain_and_made_once_an_assignment_and_minute(wor
 
 def test_the_code_of_the_docs(world, placed, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    run("docs/report.md", {"placed": placed})
+    run_page("docs/report.md", {"placed": placed})
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
     assert "two tasks" in (tmp_path / "plan.html").read_text()
 
@@ -99,7 +106,6 @@ def test_a_page_that_begins_later_has_the_assignment_in_force(world, placed):
     report = json.loads(asked(placed.serve_ui(), "report.json"))
     assert [step["label"] for step in report["steps"]] == ["generation 1"]
     assert report["timeline"] == []
-    assert next(one["value"] for one in report["figures"] if one["name"] == "rebalances") == "0"
 
 
 def test_whoever_looks_is_told_of_the_end(world, placed):
@@ -118,33 +124,94 @@ def test_whoever_looks_is_told_of_the_end(world, placed):
     placed.close()
 
 
+def test_an_address_that_cannot_be_used_is_refused(placed):
+    with pytest.raises(InputError, match=r"^serve_ui: found '127.0.0.1:-1', expected an address"):
+        placed.serve_ui(port=-1)
+    with pytest.raises(InputError, match=r"^serve_ui: found '203.0.113.1:0 \("):
+        placed.serve_ui(host="203.0.113.1")
+
+
+# -- the page of a run
+
+
+class Lines(PlainReporter):
+    """A reporter that keeps its notes."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def _write(self, *lines: str) -> None:
+        self.notes += lines
+
+
+@pytest.fixture
+def run(world, tmp_path):
+    """Runs one batch within a `RunReport`, ends as it is told to, and returns the lines and the page's data."""
+
+    def run(error: BaseException | None = None, **settings):
+        lines, page = Lines(), tmp_path / "pages" / "run.html"
+        world.come(1)
+        try:
+            with RunReport(ReportSettings(html=str(page), **settings), "words", lines) as report:
+                placed = world.open(counts(world), reporter=report.reporter)
+                report.follow(placed.live(report.recorder))
+                world.batch(placed, 0, **{"in": words(*"abcdef")})
+                if error is not None:
+                    raise error
+                report.reporter.summary(SUMMARY)
+        except BaseException as raised:
+            assert raised is error
+        found = re.search(r'<script type="application/json" id="report">(.*?)</script>', page.read_text())
+        return lines.notes, json.loads(found[1])
+
+    return run
+
+
+def test_a_run_that_has_ended(run, tmp_path):
+    notes, data = run()
+    assert notes[-1] == f"page: {tmp_path / 'pages' / 'run.html'}"
+    assert (data["title"], data["state"]["word"]) == ("words", "checked")
+    assert data["samples"]["rows"] == [6]
+    assert [reason["task"] for reason in data["reasons"]] == ["0_0", "0_1"]
+
+
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("error", "state"),
     [
-        ({"port": -1}, r"^serve_ui: found '127.0.0.1:-1', expected an address"),
-        ({"host": "203.0.113.1"}, r"^serve_ui: found '203.0.113.1:0 \("),
+        (TaskplaceError("batch 1 failed: token=hunter2"), ("failed", "batch 1 failed: token=(hidden)")),
+        (ValueError("the row 4711"), ("failed", "ValueError")),  # of others: may have values of rows
+        (KeyboardInterrupt(), ("interrupted", "it goes on after its last committed batch")),
     ],
 )
-def test_an_address_that_cannot_be_used_is_refused(placed, where, said):
-    with pytest.raises(InputError, match=said):
-        placed.serve_ui(**where)
+def test_a_run_that_fails_or_is_interrupted_has_its_page_as_well(run, error, state):
+    notes, data = run(error)
+    assert (data["state"]["word"], data["state"]["text"]) == state
+    assert data["samples"]["rows"] == [6]
+    assert notes[-1].startswith("page: ")
 
 
-def test_two_pages_and_a_reporter_of_ones_own(world, placed):
-    one, two = placed.serve_ui(), placed.serve_ui()
-    world.batch(placed, 0, **{"in": words("a")})
-    one.close()
-    one.close()
-    world.batch(placed, 1, **{"in": words("a")})
-    assert json.loads(asked(two, "report.json"))["samples"]["number"] == [0, 1]
+def test_a_page_that_cannot_be_written_at_the_end_does_not_hide_the_error(tmp_path):
+    lines = Lines()
+    page = tmp_path / "run.html"
+    error = TaskplaceError("batch 1 failed")
+    report = RunReport(ReportSettings(html=str(page)), "words", lines)
+    with pytest.raises(TaskplaceError, match="batch 1 failed"), report:
+        page.mkdir()
+        raise error
+    assert lines.notes[-1].startswith("the page was not written: ")
 
 
-def test_the_page_at_the_end_has_the_text_of_explain_for_every_task(world, placed):
-    for batch in range(2):
-        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
-        world.follow(placed)
-    live = LiveRun(placed._runner, RunRecorder("words"))
-    reasons = live.whole_report().reasons
-    assert [reason.task for reason in reasons] == sorted(map(str, placed.rebalancer.task_ids))
-    for reason in reasons:
-        assert reason.text == str(placed.explain(reason.task))
+def test_its_live_page_ends_with_it(world):
+    lines = Lines()
+    with RunReport(ReportSettings(ui_port=0), "words", lines) as report:
+        placed = world.open(counts(world), reporter=report.reporter)
+        report.follow(placed.live(report.recorder))
+        (url,) = (note.removeprefix("live page: ") for note in lines.notes)
+        world.batch(placed, 0, **{"in": words("a")})
+        placed.close()
+        served = SimpleNamespace(url=url)  # it outlives the stream, and shows its check
+        assert json.loads(asked(served, "report.json"))["samples"]["rows"] == [1]
+        report.reporter.summary(SUMMARY)
+        assert news(served)["state"]["word"] == "checked"
+    with pytest.raises(URLError):
+        urlopen(url, timeout=30)

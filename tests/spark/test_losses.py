@@ -10,7 +10,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from taskplace.errors import Fenced, InputError
+from taskplace.errors import Fenced
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.placed_harness import EXECUTORS, kill_executor, wait_until
@@ -86,21 +86,6 @@ def test_a_loss_within_a_stage_promotes_standbys_in_the_same_batch(pipeline, sub
     assert any("joined" in event.reason for event in recorder.rebalances)
 
 
-def test_a_loss_between_batches(pipeline):
-    p = pipeline()
-    p.run(0)
-    p.settle()
-    victim = p.placed.placement()[0].id
-    kill_executor(p.placed, victim)
-    wait_until(lambda: victim.split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
-    p.run(1)
-    p.check()
-    assert p.placed.stats.scratch == 0
-    assert p.placed.can_remove(victim), "it has gone"
-    with pytest.raises(InputError, match="no-such"):
-        p.placed.can_remove("no-such")
-
-
 def test_a_follow_job_that_hangs_and_its_executors_death_hold_up_no_other_follower(pipeline, fault_orders):
     p = pipeline(follower_share=1.0)
     for batch in range(3):
@@ -130,18 +115,6 @@ def test_a_follow_job_that_hangs_and_its_executors_death_hold_up_no_other_follow
     p.check()
     assert p.placed.stats.scratch == 0, "an active task was restored from scratch"
     assert p.placed.stats.promotions > 0
-
-
-def test_without_standbys_state_is_restored_from_the_checkpoint(pipeline):
-    p = pipeline(config={"num.standby.replicas": 0}, snapshot_interval=2)
-    for batch in range(5):
-        p.run(batch)
-    victim = p.placed.placement()[0].id
-    kill_executor(p.placed, victim)
-    wait_until(lambda: victim.split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
-    p.run(5)
-    p.check()
-    assert p.placed.stats.scratch > 0
 
 
 @pytest.mark.everyday("Files")

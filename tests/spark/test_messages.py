@@ -108,22 +108,10 @@ TASK = TaskId(0, 1)
     ("kind", "text", "says"),
     [
         (Change, {"version": 1}, "missing required field `attempt`"),
-        (
-            History,
-            {"changes": [{"version": "1"}]},
-            r"Expected `int`, got `str` - at `\$.changes\[0\].version`",
-        ),
+        (History, {"changes": [{"version": "1"}]}, r"Expected `int`, .* at `\$.changes\[0\].version`"),
         (History, {"changes": [], "more": 1}, "unknown field `more`"),
-        (
-            AttemptDescriptor,
-            {"task": "0_1", "instance": "", "history": {}},
-            r"Expected `array`, got `str` - at `\$.task`",
-        ),
-        (
-            FollowReport,
-            {"instance": "", "here": True, "copies": {"0-1": []}},
-            r"expected a task id .* `\$.copies`",
-        ),
+        (AttemptDescriptor, {"task": "0_1", "instance": "", "history": {}}, r"`array`, .* at `\$.task`"),
+        (FollowReport, {"instance": "", "here": True, "copies": {"0-1": []}}, r"a task id .* `\$.copies`"),
         (Position, [1, "a", 2, 3], "at most length 3"),
         (Meta, {"fence": [1, None, 2]}, r"Expected `int`, got `null` - at `\$.fence\[1\]`"),
     ],
@@ -151,45 +139,31 @@ def test_what_no_message_has_is_not_written_as_some_text(value):
 # -- files that were written before, and files that earlier versions read
 
 
+ROLES = {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}}
+PLAIN = {
+    **{"batch": 3, "epoch": 2, "generation": 7, "assignment": ROLES, "event_times": {"flüge": 123}},
+    **{"identity": {"hash": 1, "keys": {"flüge": ["string"]}, "query": None}, "needs": 1, "rows": 4},
+    **{"watermark": None, "expired": {"s": -5}, "nonce": "ab12"},
+}
 MANIFEST = Manifest(
-    3,
-    2,
-    7,
-    {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
-    {TASK: CHANGE},
-    {TASK: (SNAPSHOT,)},
-    {"out": (STAGED,)},
-    {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
-    {TASK: History((CHANGE,), ())},
-    {"flüge": 123},
-    1,
-    4,
-    None,
-    {"s": -5},
-    {TASK: {"s": None}},
-    "ab12",
-    ('{"in":{"0":3}}',),
+    changes={TASK: CHANGE},
+    snapshots={TASK: (SNAPSHOT,)},
+    sinks={"out": (STAGED,)},
+    histories={TASK: History((CHANGE,), ())},
+    held={TASK: {"s": None}},
+    offsets=('{"in":{"0":3}}',),
+    **PLAIN,
 )
 WRITTEN = {
     "schema": "taskplace.manifest/8",
-    "batch": 3,
-    "epoch": 2,
-    "generation": 7,
-    "identity": {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
     "changes": {"0_1": to_builtins(CHANGE)},
     "snapshots": {"0_1": [to_builtins(SNAPSHOT)]},
     "sinks": {"out": [to_builtins(STAGED)]},
-    "assignment": {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
-    "event_times": {"flüge": 123},
-    "needs": 1,
-    "rows": 4,
-    "watermark": None,
-    "expired": {"s": -5},
+    "histories": {"0_1": {"changes": [to_builtins(CHANGE)], "snapshots": []}},
     "held": {"0_1": {"s": None}},
-    "nonce": "ab12",
     "offsets": ['{"in":{"0":3}}'],
+    **PLAIN,
 }
-WRITTEN["histories"] = {"0_1": {"changes": [WRITTEN["changes"]["0_1"]], "snapshots": []}}
 
 
 def sealed_before(body: object, indent: int | None = None) -> bytes:
@@ -234,7 +208,5 @@ def test_a_manifest_of_which_a_byte_is_changed_is_refused_or_means_the_same(tmp_
 def test_executors_get_messages_without_spark_and_arrow():
     modules = "taskplace.spark.messages, taskplace.spark.operator_messages"
     script = f"import sys, {modules}; print({{'pyspark', 'py4j', 'pyarrow', 'lmdb'}} & set(sys.modules))"
-    found = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert found.stdout == "set()\n"
+    found = subprocess.check_output([sys.executable, "-c", script], cwd=ROOT, text=True)
+    assert found == "set()\n"

@@ -10,10 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-
-pytest.importorskip("pyspark")
-
-from pyspark.sql.types import IntegerType, LongType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from taskplace.errors import InputError
 from taskplace.spark.compile.infer import infer
@@ -78,9 +75,8 @@ def built(kind: Any, by: dict[str, str], topics: dict[str, int], key: str = "k")
         topo.store("s", key=by, value={"count": "int64"})
     first, *others = [topo.source(name, key=key or None, partitions=n) for name, n in topics.items()]
     stream = first.merge(*others) if others else first
-    stream.process(lambda context, rows: rows, name="step").process(
-        kind(by), name="state", stores=["s"] if kind is function else ()
-    )
+    step, stores = stream.process(lambda context, rows: rows, name="step"), ["s"] if kind is function else ()
+    step.process(kind(by), name="state", stores=stores)
     return topo.build()
 
 
@@ -104,26 +100,25 @@ def test_topics_that_reach_one_state_have_keys_and_equal_numbers(kind, topics, k
 @KINDS
 def test_the_values_behind_a_node_that_may_change_them_are_checked_in_the_task(kind):
     (program,) = programs(built(kind, {"k": "string"}, {"a": 4}))
-    assert [(owned.node, owned.store, owned.changed_by) for owned in program.owned] == [
-        ("state", "s", "step")
-    ]
+    (owned,) = program.owned
+    assert (owned.node, owned.store, owned.changed_by) == ("state", "s", "step")
 
 
 @KINDS
 def test_a_cast_of_the_key_must_not_merge_values(kind):
     topology = built(kind, {"k": "int64"}, {"a": 4})
-    check_sources(topology, {"a": StructType().add("k", LongType())})
+    check_sources(topology, {"a": StructType().add("k", "long")})
     with pytest.raises(InputError, match="a state key of type int64, but 'a' is partitioned by string"):
-        check_sources(topology, {"a": StructType().add("k", StringType())})
+        check_sources(topology, {"a": StructType().add("k", "string")})
 
 
 @KINDS
 def test_the_keys_of_topics_that_feed_one_state_have_equal_types(kind):
     topology = built(kind, {"k": "int64"}, {"a": 4, "b": 4})
-    schemas = {"a": StructType().add("k", LongType()), "b": StructType().add("k", LongType())}
+    schemas = {name: StructType().add("k", "long") for name in "ab"}
     check_sources(topology, schemas)
     with pytest.raises(InputError, match=r"keys have different types|co-partitioned keys of different types"):
-        check_sources(topology, schemas | {"b": StructType().add("k", IntegerType())})
+        check_sources(topology, schemas | {"b": StructType().add("k", "integer")})
 
 
 class Stating(Silent):

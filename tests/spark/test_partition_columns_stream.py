@@ -44,19 +44,11 @@ def records(spark, count: int, *, partition: int | None = None, first: int = 0):
 
     keys = [f"N{number % 40}".encode() for number in range(count)]
     split = partitions_of(pa.array(keys), "murmur2", 4).tolist()
-    rows = [
-        (
-            key,
-            b"?" if number % 10 == 9 else b'{"delay": %d, "at": "2013-01-01T01:00:00+01:00"}' % number,
-            "flights",
-            at if partition is None else partition,
-            first + number,
-            datetime(2013, 1, 1, 2, tzinfo=UTC),
-            0,
-            None,
-        )
-        for number, (key, at) in enumerate(zip(keys, split, strict=True))
-    ]
+    rows, sent = [], datetime(2013, 1, 1, 2, tzinfo=UTC)
+    for number, (key, at) in enumerate(zip(keys, split, strict=True)):
+        value = b"?" if number % 10 == 9 else b'{"delay": %d, "at": "2013-01-01T01:00:00+01:00"}' % number
+        place = "flights", at if partition is None else partition, first + number
+        rows.append((key, value, *place, sent, 0, None))
     return spark.createDataFrame(rows, RECORDS).coalesce(1)
 
 
@@ -94,23 +86,11 @@ def test_kafkas_partition_is_the_task(cluster, placed, tmp_path):
 def test_a_number_that_is_no_partition_stops_the_batch(cluster, placed, partition, message):
     rows = decoded(records(cluster, 20), DECODER).drop("partition")
     wrong = rows.selectExpr("*", f"cast({'null' if partition is None else partition} as bigint) as partition")
-    with pytest.raises(
-        InputError, match=f"sources.flights.partition_column: {message}, expected a partition of 0 to 3"
-    ):
+    with pytest.raises(InputError, match=f"sources.flights.partition_column: {message}, expected a"):
         placed.process_batch(wrong, 0)
     assert placed.journal.last is None
     placed.process_batch(decoded(records(cluster, 20), DECODER), 0)
     assert placed.journal.last_batch == 0
-
-
-def test_a_bad_record_stops_the_batch_with_its_place(cluster, placed):
-    from dataclasses import replace
-
-    rows = decoded(records(cluster, 20, first=500), replace(DECODER, bad_records="stop"))
-    with pytest.raises(
-        Exception, match=r"topic 'flights', partition \d, offset 509: found .*JSON is malformed"
-    ):
-        rows.collect()
 
 
 def test_times_are_the_same_in_every_zone(cluster):

@@ -16,7 +16,7 @@ from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.placed import Placed
 from tests.support.accounts import Row, Truth, rows_of, table, topology
 from tests.support.chaos import ATTEMPT_POINTS, DRIVER_POINTS, WORKER_POINTS, Crash, deck
-from tests.support.placed_harness import check_copies
+from tests.support.placed_harness import check_copies, planned_copies
 from tests.support.placed_without_spark import Died, World
 
 FEW_EXECUTORS, MOST_EXECUTORS = 3, 6
@@ -50,19 +50,12 @@ class Life:
 
     def _open(self) -> Placed:
         draw = self._draw
-        opened = self.world.open(
-            topology(self.world.folder),
-            config={
-                "num.standby.replicas": draw.choice([0, 1, 1, 2]),
-                "acceptable.recovery.lag": draw.choice([0, 10]),
-                "probing.rebalance.interval.ms": 1,
-                "state.cleanup.delay.ms": draw.choice([0, 1, 600_000]),
-            },
-            snapshot_interval=draw.choice([2, 5]),
-            snapshot_bytes=draw.choice([500, 1 << 20]),
-            follower_share=1.0,
-            compression=draw.choice(["lz4", None]),
-        )
+        config = {"num.standby.replicas": draw.choice([0, 1, 1, 2]), "probing.rebalance.interval.ms": 1}
+        config["acceptable.recovery.lag"] = draw.choice([0, 10])
+        config["state.cleanup.delay.ms"] = draw.choice([0, 1, 600_000])
+        options = {"snapshot_interval": draw.choice([2, 5]), "snapshot_bytes": draw.choice([500, 1 << 20])}
+        options |= {"compression": draw.choice(["lz4", None]), "follower_share": 1.0}
+        opened = self.world.open(topology(self.world.folder), config=config, **options)
         opened.on_stage = self._on_stage
         return opened
 
@@ -235,16 +228,8 @@ class Life:
             for store in program.stores:
                 assert sorted(world.stored(placed, store)) == truth.store(store), f"store {store}, read"
         history = placed.journal.history
-        at_the_end = [
-            placed.state_root / f"{world.app_id}.{member.executor.id}" / str(task)
-            for name, member in placed.state.members.items()
-            for part in placed.state.roles(name)
-            for task in part
-            if task in history
-        ]
-        assert check_copies(
-            world.folder, history, placed.programs, truth.store, at_the_end, placed.journal.last.watermark
-        ) >= len(history)
+        given = truth.store, planned_copies(placed), placed.journal.last.watermark
+        assert check_copies(world.folder, history, placed.programs, *given) >= len(history)
 
     def __str__(self) -> str:
         return (
@@ -271,22 +256,10 @@ def live(folder: Path, seed: int, batches: int) -> Life:
 
 def check_what_happened(lives: list[Life]) -> None:
     """A life in which nothing dies proves nothing."""
-    for points, what in (
-        (DRIVER_POINTS, "crashed"),
-        (DRIVER_POINTS, "overtaken"),
-        (WORKER_POINTS, "died"),
-    ):
+    for points, what in ((DRIVER_POINTS, "crashed"), (DRIVER_POINTS, "overtaken"), (WORKER_POINTS, "died")):
         assert set(points) <= {point for life in lives for point in getattr(life, what)}, what
-    for name in (
-        "losses",
-        "promotions",
-        "emptied",
-        "spares",
-        "fenced",
-        "applications",
-        "restored",
-        "replayed",
-    ):
+    names = "losses", "promotions", "emptied", "spares", "fenced", "applications", "restored", "replayed"
+    for name in names:
         assert sum(life.totals[name] for life in lives), name
     assert sum(life.world.adopted for life in lives)
 

@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.state.copy import Copy
-from topology import TaskId
 
 pytestmark = pytest.mark.spark
 
@@ -44,36 +41,6 @@ def test_batches_commit_one_manifest_each_and_the_result_is_right(pipeline):
     assert {(v.active, v.standby) for v in views} == {(4, 4)}  # 12 tasks, one standby each, three executors
 
 
-def test_standbys_hold_what_actives_hold(pipeline):
-    p = pipeline()
-    for batch in range(3):
-        p.run(batch)
-    p.settle()
-    p.placed.close()
-    copies: dict[str, list] = {}
-    for path in p.placed.state_root.glob("*/[0-9]*_*"):
-        store = {"0": "by-key", "1": "by-group"}[path.name[0]]
-        with Copy(path, [store]) as copy:
-            copy.bring_to(p.placed.journal.history[TaskId.parse(path.name)], p.folder / "checkpoint")
-            copies.setdefault(path.name, []).append(dict(copy.scan(store)))
-    assert len(copies) == 12
-    for task, states in copies.items():
-        assert len(states) == 2, task
-        assert states[0] == states[1], task
-
-
-def test_snapshots_are_made_and_what_they_cover_is_pruned(pipeline):
-    p = pipeline(snapshot_interval=2)
-    for batch in range(12):
-        p.run(batch, rows=60)
-        p.settle()
-    for history in p.placed.journal.history.values():
-        assert len(history.snapshots) == 2
-        assert len(history.changes) < 10
-    assert len(list((p.folder / "checkpoint" / "manifests").glob("*.json"))) < 12
-    p.check()
-
-
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)
@@ -102,58 +69,6 @@ class Misplaced:
         self.cores = actual.cores
 
 
-def test_two_attempts_of_one_task_count_once(pipeline, monkeypatch):
-    """Every stage runs twice, as with a duplicate attempt; the second one's reports win."""
-    from taskplace.spark.driver import stages
-
-    p = pipeline()
-    once = stages.run
-
-    def twice(*args, **kwargs):
-        once(*args, **kwargs)
-        return once(*args, **kwargs)
-
-    monkeypatch.setattr(stages, "run", twice)
-    for batch in range(3):
-        p.run(batch)
-    p.check()
-    p.settle()
-
-
-def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
-    p = pipeline()
-    p.run(0)
-    drained = p.placed.placement()[1].id
-    p.placed.drain(drained.removeprefix("executor-"))
-    assert not p.placed.can_remove(drained)
-    assert p.placed.removal(drained).text.startswith("no: ")
-    batch = 1
-    while not p.placed.can_remove(drained):
-        assert batch < 40, "the drained executor never became free"
-        p.settle()
-        p.run(batch, rows=60)
-        batch += 1
-    p.check()
-    assert p.placed.stats.scratch == 0
-    views = {v.id: (v.active, v.standby, v.warmup) for v in p.placed.placement()}
-    assert views[drained] == (0, 0, 0)
-    assert p.placed.removal(drained).text.startswith("yes")
-    assert p.placed.loop.generation > 1
-    copies = {task for instance in p.placed.state.instances() for task in instance.lags}
-    assert copies == {task for task, history in p.placed.journal.history.items() if history.changes}
-    with pytest.raises(InputError, match="executor: found 'no-such', expected one of"):
-        p.placed.drain("no-such")
-
-
-def test_after_close_it_can_be_used_again_and_follows(pipeline):
-    p = pipeline()
-    p.run(0)
-    p.placed.close()
-    p.run(1)
-    p.settle()
-    p.check()
-
-
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
     from taskplace.spark.driver.followers import Replicator
 
@@ -174,9 +89,8 @@ def test_column_names_with_dots_pass(cluster, tmp_path):
     seen = []
     topo = Topology("dots")
     source = topo.source("s", key=["a.b"], partitions=2)
-    source.process(lambda context, rows: rows, name="same").sink(
-        "out", target=ForeachBatch(lambda df, batch: seen.extend(df.collect()))
-    )
+    target = ForeachBatch(lambda df, batch: seen.extend(df.collect()))
+    source.process(lambda context, rows: rows, name="same").sink("out", target=target)
     placed = Placed(cluster, topo, checkpoint=tmp_path / "cp", state_dir=tmp_path / "state")
     placed.process_batch(cluster.createDataFrame([("x", 1), ("y", 2)], "`a.b` string, `c.d` int"), 0)
     placed.close()

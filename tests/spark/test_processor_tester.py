@@ -9,10 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("pyspark")
-
 from taskplace.errors import InputError
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, Tumbling, count, max_
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, count, max_
 from taskplace.spark.state import expiry
 from taskplace.spark.testing import ProcessorTester
 from tests.support.placed_without_spark import World
@@ -68,15 +66,6 @@ def test_it_sends_what_a_stream_sends(world: World):
             assert sorted(map(repr, mine)) == sorted(map(repr, theirs)), number
 
 
-def test_a_table_is_the_second_input():
-    join = TableJoin("cities", by={"k": "string"}, columns={"city": "string"})
-    with ProcessorTester(join, key="k", inputs=2) as tester:
-        assert tester.batch([{"k": "a"}], [{"k": "a", "city": "Bonn"}]).rows.to_pylist() == [
-            {"k": "a", "city": "Bonn"}
-        ]
-        assert tester.batch([{"k": "a"}, {"k": "b"}]).rows["city"].to_pylist() == ["Bonn", None]
-
-
 def test_functions_and_processors_without_stores():
     with ProcessorTester(lambda context, rows: rows.slice(1)) as tester:
         assert tester.batch(pa.table({"n": [1, 2]})).rows.to_pylist() == [{"n": 2}]
@@ -86,12 +75,9 @@ def test_functions_and_processors_without_stores():
 
 def test_a_second_run_has_to_send_the_same_rows():
     numbers = iter(range(9))
-    with (
-        ProcessorTester(lambda context, rows: pa.table({"n": [next(numbers)]})) as tester,
-        pytest.raises(
-            InputError, match="process: found 'other rows when batch 0 ran again', expected the same rows"
-        ),
-    ):
+    says = "process: found 'other rows when batch 0 ran again', expected the same rows"
+    made = ProcessorTester(lambda context, rows: pa.table({"n": [next(numbers)]}))
+    with made as tester, pytest.raises(InputError, match=says):
         tester.batch([{"n": 1}])
 
 
@@ -151,10 +137,8 @@ def test_what_a_start_refuses_is_refused(made, says):
     ],
 )
 def test_rows_that_are_none(rows, says):
-    with (
-        ProcessorTester(Count("n", by={"k": "string"}), key="k") as tester,
-        pytest.raises(InputError, match=says),
-    ):
+    made = ProcessorTester(Count("n", by={"k": "string"}), key="k")
+    with made as tester, pytest.raises(InputError, match=says):
         tester.batch(*rows)
 
 
@@ -165,9 +149,7 @@ def test_times_that_python_does_not_have_are_sent_and_named():
     newest = Aggregate("s", by={"k": "string"}, at=max_("at", "timestamp"), x=max_("x", "float64"))
     with ProcessorTester(newest, key="k") as tester:
         assert tester.batch(rows).rows["at"].combine_chunks() == year_11103
-        with pytest.raises(
-            InputError, match=r"^store 's'\.at: found '11103-.*Z', expected values that Python"
-        ):
+        with pytest.raises(InputError, match=r"^store 's'\.at: found '11103-.*Z', expected values that"):
             tester.store("s")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -17,43 +17,28 @@ from taskplace.errors import InputError
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from tests.support.sink_streams import TASKS, Stream, made, table
 
-VALUES: dict[pa.DataType, Callable[[], st.SearchStrategy]] = {
-    pa.null(): st.none,
-    **{
-        kind: (lambda: st.integers(0, 100))
-        for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())
-    },
-    **{
-        kind: (lambda: st.sampled_from([0.5, 1.0, 2.0]))
-        for kind in (pa.float16(), pa.float32(), pa.float64())
-    },
-    pa.bool_(): st.booleans,
-    **{
-        kind: (lambda: st.sampled_from(["", "a", "ü"]))
-        for kind in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
-    },
-    **{kind: (lambda: st.just(b"abc")) for kind in (pa.binary(), pa.large_binary(), pa.binary(3))},
-    **{kind: (lambda: st.just(dt.date(2020, 2, 29))) for kind in (pa.date32(), pa.date64())},
-    **{
-        kind: (lambda: st.just(dt.datetime(1582, 1, 1, 1, 2, 3)))
-        for kind in (pa.timestamp("s"), pa.timestamp("us"))
-    },
-    **{
-        kind: (lambda: st.just(dt.datetime(2020, 1, 1, 1, 2, 3, tzinfo=dt.UTC)))
-        for kind in (pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us", "UTC"))
-    },
-    pa.duration("us"): lambda: st.just(dt.timedelta(1)),
-    **{
-        kind: (lambda: st.just(Decimal("1.5")))
-        for kind in (pa.decimal128(3, 1), pa.decimal256(40, 1), pa.decimal32(5, 2))
-    },
-    pa.list_(pa.null()): lambda: st.just([]),
-    pa.list_(pa.int32()): lambda: st.lists(st.integers(0, 9), max_size=2),
-    pa.large_list(pa.int64()): lambda: st.lists(st.integers(0, 9), max_size=2),
-    pa.struct([("a", pa.int32())]): lambda: st.just({"a": 1}),
-    pa.struct([("a", pa.int64())]): lambda: st.just({"a": 2}),
-    pa.map_(pa.string(), pa.int32()): lambda: st.just([("a", 1)]),
-}
+TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
+INSTANT, OLD = dt.datetime(2020, 1, 1, 1, 2, 3, tzinfo=dt.UTC), dt.datetime(1582, 1, 1, 1, 2, 3)
+SHORT = st.lists(st.integers(0, 9), max_size=2)
+#: By kinds of types, their values.
+GROUPS: list[tuple[Sequence[pa.DataType], st.SearchStrategy]] = [
+    ([pa.null()], st.none()),
+    ([pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64()], st.integers(0, 100)),
+    ([pa.float16(), pa.float32(), pa.float64()], st.sampled_from([0.5, 1.0, 2.0])),
+    ([pa.bool_()], st.booleans()),
+    (TEXTS, st.sampled_from(["", "a", "ü"])),
+    ([pa.binary(), pa.large_binary(), pa.binary(3)], st.just(b"abc")),
+    ([pa.date32(), pa.date64()], st.just(dt.date(2020, 2, 29))),
+    ([pa.timestamp("s"), pa.timestamp("us")], st.just(OLD)),
+    ([pa.timestamp("ns", "Europe/Berlin"), pa.timestamp("us", "UTC")], st.just(INSTANT)),
+    ([pa.duration("us")], st.just(dt.timedelta(1))),
+    ([pa.decimal128(3, 1), pa.decimal256(40, 1), pa.decimal32(5, 2)], st.just(Decimal("1.5"))),
+    ([pa.list_(pa.null())], st.just([])),
+    ([pa.list_(pa.int32()), pa.large_list(pa.int64())], SHORT),
+    ([pa.struct([("a", pa.int32())]), pa.struct([("a", pa.int64())])], st.just({"a": 1})),
+    ([pa.map_(pa.string(), pa.int32())], st.just([("a", 1)])),
+]
+VALUES = {kind: values for kinds, values in GROUPS for kind in kinds}
 
 
 @st.composite
@@ -65,7 +50,7 @@ def columns(draw: st.DrawFn, kinds: Sequence[pa.DataType]) -> pa.Table:
     made = {}
     for name in names:
         kind = draw(st.sampled_from(kinds))
-        rows = draw(st.lists(st.none() | VALUES[kind](), min_size=count, max_size=count))
+        rows = draw(st.lists(st.none() | VALUES[kind], min_size=count, max_size=count))
         made[name] = pa.array(rows, kind)
     return pa.table(made)
 
@@ -147,13 +132,9 @@ def as_array(value: Any, kind: pa.DataType) -> pa.Array:
 
 
 def as_it_is(value: Any) -> Any:
-    return (
-        value.asDict()
-        if hasattr(value, "asDict")
-        else bytes(value)
-        if isinstance(value, bytearray)
-        else value
-    )
+    if hasattr(value, "asDict"):
+        return value.asDict()
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 @pytest.mark.spark
@@ -165,18 +146,16 @@ def test_spark_reads_what_is_published(spark, world):
     stream.batch(table(k=["a"]).append_column("none", pa.nulls(1)), table(none=pa.nulls(1), k=["b"]))
     published = sorted((world.folder / "out").glob("batch_id=0/*.parquet"))
     seen: list[Any] = []
-    ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect()))).publish(
-        spark, 0, published
-    )
+    sink = ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect())))
+    sink.publish(spark, 0, published)
     assert seen == ["struct<k:string,none:void>", ("a", None), ("b", None)]
 
     stream = Stream(world, ParquetSink(world.folder / "types"), "another")
     stream.batch(rows, nothing)
     stream.batch(nothing, rows)
     df = spark.read.parquet(str(world.folder / "types"))
-    assert {name: kind for name, kind in df.dtypes if name != "batch_id"} == {
-        name: kind for name, (_, _, kind) in columns.items()
-    }
+    kinds = {name: kind for name, (_, _, kind) in columns.items()}
+    assert {name: kind for name, kind in df.dtypes if name != "batch_id"} == kinds
     found = df.drop("batch_id").collect()
     expected = [value for _, value, _ in columns.values()]
     full = [[as_it_is(value) for value in row] for row in found if row[0] is not None]

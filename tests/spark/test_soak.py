@@ -46,13 +46,9 @@ def pipeline() -> Topology:
 
 def rows(batch: int, number: int) -> pa.Table:
     at = START + timedelta(minutes=batch)
-    return pa.table(
-        {
-            "id": pa.array([batch * 100 + i for i in range(number)], pa.int64()),
-            "group": pa.array([i % 5 for i in range(number)], pa.int64()),
-            "at": pa.array([at] * number, pa.timestamp("us", tz="UTC")),
-        }
-    )
+    made = [(batch * 100 + i, i % 5, at) for i in range(number)]
+    kinds = {"id": pa.int64(), "group": pa.int64(), "at": pa.timestamp("us", tz="UTC")}
+    return pa.Table.from_pylist([dict(zip(kinds, row, strict=True)) for row in made], pa.schema(kinds))
 
 
 def reachable(root: object) -> Iterator[object]:

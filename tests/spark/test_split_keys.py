@@ -7,25 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import (
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.compile import sources
+from taskplace.spark.compile.sources import check_sources, hashable
 from taskplace.spark.ddl import struct_type
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
-from tests.support.placed_without_spark import World
-from topology import Topology
+from topology import Stream, Topology
 
 STRING, INT64 = pa.string(), pa.int64()
 TIMES = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in range(12)]
@@ -45,9 +34,8 @@ class Own:
 
 
 def per_key(kind: str) -> PerKey:
-    return PerKey(
-        "s", lambda key, rows, state: (state, rows), by={"k": kind}, state={"n": "int64"}, output={"k": kind}
-    )
+    types = {"by": {"k": kind}, "state": {"n": "int64"}, "output": {"k": kind}}
+    return PerKey("s", lambda key, rows, state: (state, rows), **types)
 
 
 PROCESSORS = {
@@ -57,89 +45,67 @@ PROCESSORS = {
     "deduplicate": lambda kind: Deduplicate("s", by={"k": kind}),
     "one's own": Own,
 }
+COUNT = PROCESSORS["count"]("int64")
 
 
-def over_one_source(processor: Any, partitions: int = 4) -> Topology:
+def sources(*names: str, partitions: int = 4) -> list[Stream]:
     topo = Topology("t")
-    topo.source("in", key="k", partitions=partitions).process(processor, name="keeps").sink(
-        "o", target=Nowhere()
-    )
-    return topo
+    return [topo.source(name, key="k", partitions=partitions) for name in names]
 
 
-class Nowhere:
-    def publish(self, spark, batch_id, files):
-        pass
+def keeps(stream: Stream, processor: Any = COUNT) -> Stream:
+    return stream.process(processor, name="keeps")
 
 
-def frame(kind: DataType, **more: DataType) -> Any:
-    """Stands for a data frame whose column `k` is of this type."""
-    schema = StructType()
-    for name, field in {"k": kind, **more}.items():
-        schema = schema.add(name, field)
+def frame(kind: str, **more: str) -> StructType:
+    """Return the schema of a data frame whose column `k` is of this type."""
+    schema = struct_type({"k": kind, **more}.items())
+    assert schema is not None
     return schema
+
+
+def judged(stream: Stream, **frames: StructType) -> None:
+    check_sources(stream.topology.build(), frames)
 
 
 @pytest.mark.parametrize("make", PROCESSORS.values(), ids=PROCESSORS)
 @pytest.mark.parametrize(
     ("source", "kept", "message"),
     [
-        (StringType(), "int64", "a state key of type int64, but 'in' is partitioned by string"),
-        (
-            TimestampType(),
-            "date",
-            r"a state key of type date32\[day\], but 'in' is partitioned by timestamp\[us, tz=UTC\]",
-        ),
-        (DoubleType(), "int64", "partitioned by double"),
-        (DoubleType(), "float32", "partitioned by double"),
-        (DecimalType(10, 2), "float64", r"partitioned by decimal128\(10, 2\)"),
-        (IntegerType(), "int64", None),
-        (LongType(), "int32", None),
-        (LongType(), "string", None),
-        (DateType(), "timestamp", None),
-        (TimestampType(), "timestamp", None),
-        (StringType(), "binary", None),
+        ("string", "int64", "a state key of type int64, but 'a' is partitioned by string"),
+        ("timestamp", "date", r"type date32\[day\], but 'a' is partitioned by timestamp\[us, tz=UTC\]"),
+        ("double", "int64", "partitioned by double"),
+        ("double", "float32", "partitioned by double"),
+        ("decimal(10, 2)", "float64", r"partitioned by decimal128\(10, 2\)"),
+        *((source, kept, None) for source, kept in (("int", "int64"), ("long", "int32"), ("long", "string"))),
+        *((source, kept, None) for source, kept in (("date", "timestamp"), ("string", "binary"))),
     ],
 )
 def test_a_source_is_judged_before_anything_starts(make, source, kept, message):
-    built = over_one_source(make(kept)).build()
+    (a,) = sources("a")
     if message is None:
-        sources.check_sources(built, {"in": frame(source)})
+        judged(keeps(a, make(kept)), a=frame(source))
         return
-    with pytest.raises(
-        InputError, match=rf"^node 'keeps', column 'k': found .*{message}.*; use the type .*repartition"
-    ):
-        sources.check_sources(built, {"in": frame(source)})
+    with pytest.raises(InputError, match=rf"^node 'keeps', column 'k': .*{message}.*; use the type"):
+        judged(keeps(a, make(kept)), a=frame(source))
 
 
 def test_one_task_may_merge_what_it_likes():
-    built = over_one_source(Count("s", by={"k": "int64"}), partitions=1).build()
-    sources.check_sources(built, {"in": frame(StringType())})
+    (a,) = sources("a", partitions=1)
+    judged(keeps(a), a=frame("string"))
 
 
-@pytest.mark.parametrize("side", ["stream", "table"])
+@pytest.mark.parametrize("side", ["a", "b"])
 def test_either_side_of_a_table_join_is_judged(side):
-    topo = Topology("t")
-    stream, table = (topo.source(name, key="k", partitions=4) for name in ("stream", "table"))
-    stream.join_table(table, TableJoin("s", by={"k": "int64"}, columns={"v": "int64"}), name="keeps").sink(
-        "o", target=Nowhere()
-    )
-    built = topo.build()
-    frames = {"stream": frame(LongType()), "table": frame(LongType(), v=LongType())}
-    sources.check_sources(built, frames)
+    stream, table = sources("a", "b")
+    join = TableJoin("s", by={"k": "int64"}, columns={"v": "int64"})
+    joined = stream.join_table(table, join, name="keeps")
+    fine, texts = ({"a": frame(kind), "b": frame(kind, v="long")} for kind in ("long", "string"))
+    judged(joined, **fine)
     with pytest.raises(InputError, match=r"co-partitioned|partitioned by string"):
-        sources.check_sources(
-            built, frames | {side: frame(StringType(), **({"v": LongType()} if side == "table" else {}))}
-        )
-    both = {"stream": frame(StringType()), "table": frame(StringType(), v=LongType())}
-    with pytest.raises(InputError, match="'stream' is partitioned by string"):
-        sources.check_sources(built, both)
-
-
-def batches(world: World, topo: Topology, rows: pa.Table) -> Any:
-    placed = world.open(topo)
-    world.batch(placed, 0, **{"in": rows})
-    return placed
+        judged(joined, **fine | {side: texts[side]})
+    with pytest.raises(InputError, match="'a' is partitioned by string"):
+        judged(joined, **texts)
 
 
 @pytest.mark.parametrize(
@@ -150,60 +116,51 @@ def test_a_task_judges_the_rows_that_come(world, kept, values, kind):
     """Behind a repartition the types show only there. Without this, one key had a count in each of several tasks."""
     topo = Topology("t")
     rows = topo.source("in", key="x", partitions=2).repartition("k", name="again", partitions=4)
-    rows.process(Count("s", by={"k": kept}), name="keeps").sink("o", target=ParquetSink(world.folder / "out"))
-    table = pa.table({"x": pa.array(range(len(values)), INT64), "k": pa.array(values, kind)})
+    keeps(rows, Count("s", by={"k": kept})).sink("o", target=ParquetSink(world.folder / "out"))
     placed = world.open(topo)
-    with pytest.raises(
-        InputError, match=r"node 'keeps', column 'k': found .*'again-repartition' is partitioned by"
-    ):
-        world.batch(placed, 0, **{"in": table})
+    with pytest.raises(InputError, match=r"node 'keeps', column 'k': .*'again-repartition' is partitioned"):
+        world.batch(placed, 0, **{"in": pa.table({"x": range(len(values)), "k": pa.array(values, kind)})})
     assert placed.journal.last_batch == -1
     assert world.sent("out") == {}
 
 
 def test_a_processor_of_one_s_own_that_casts_the_key_does_not_hide_it(world):
     def as_number(context, rows):
-        return rows.set_column(rows.schema.get_field_index("k"), "k", rows["k"].cast(INT64))
+        return rows.set_column(0, "k", rows["k"].cast(INT64))
 
-    topo = Topology("t")
-    cast = topo.source("in", key="k", partitions=4).process(as_number)
-    cast.process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
-    with pytest.raises(InputError, match="'in' is partitioned by string"):
-        batches(world, topo, pa.table({"k": ["7", "07"]}))
-    again = Topology("t")
-    cast = again.source("in", key="k", partitions=4).process(as_number).repartition("k")
-    cast.process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
-    placed = batches(world, again, pa.table({"k": ["7", "07", "8"]}))
+    keys = pa.table({"k": ["7", "07", "8"]})
+    (a,) = sources("a")
+    with pytest.raises(InputError, match="'a' is partitioned by string"):
+        world.batch(world.open(keeps(a.process(as_number)).topology), 0, a=keys)
+    (a,) = sources("a")
+    placed = world.open(keeps(a.process(as_number).repartition("k")).topology)
+    world.batch(placed, 0, a=keys)
     assert world.stored(placed, "s") == [(7, 2), (8, 1)]
 
 
 def test_merged_topics_whose_keys_were_made_one_type_behind_the_split_are_refused():
     """A processor makes both an int64, but the one was hashed as an int32, to another task."""
-    topo = Topology("t")
-    one, two = (topo.source(name, key="k", partitions=4) for name in ("a", "b"))
+    one, two = sources("a", "b")
     longer = one.process(lambda context, rows: rows.cast(pa.schema([("k", INT64)])))
-    longer.merge(two).process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
-    sources.check_sources(topo.build(), {"a": frame(LongType()), "b": frame(LongType())})
+    merged = keeps(longer.merge(two))
+    judged(merged, a=frame("long"), b=frame("long"))
     with pytest.raises(InputError, match="co-partitioned keys of different types"):
-        sources.check_sources(topo.build(), {"a": frame(IntegerType()), "b": frame(LongType())})
+        judged(merged, a=frame("int"), b=frame("long"))
 
 
 def test_a_store_that_the_topology_declares_is_judged_too():
-    topo = Topology("t")
+    (a,) = sources("a")
     store = {"name": "s", "key": {"k": "int64"}, "value": {"n": "int64"}}
-    kept = topo.source("in", key="k", partitions=4).process(
-        lambda context, rows: rows, name="keeps", stores=[store]
-    )
-    kept.sink("o", target=Nowhere())
+    kept = a.process(lambda context, rows: rows, name="keeps", stores=[store])
     with pytest.raises(InputError, match="node 'keeps', column 'k'"):
-        sources.check_sources(topo.build(), {"in": frame(StringType())})
+        judged(kept, a=frame("string"))
 
 
 def test_a_source_without_a_key_is_spread_by_what_spark_can_hash():
     columns = [("a", "int"), ("m", "map<string,int>"), ("s", "struct<x:map<int,int>>")]
-    assert sources.hashable("in", struct_type(columns)) == ["a"]
+    assert hashable("in", struct_type(columns)) == ["a"]
     with pytest.raises(InputError, match=r"sources\.in: found .*expected a key"):
-        sources.hashable("in", struct_type(columns[1:]))
+        hashable("in", struct_type(columns[1:]))
 
 
 @pytest.mark.parametrize("typed", [(False, True, False), (True, False, True)])
@@ -222,9 +179,7 @@ def test_a_batch_whose_keys_are_nulls_without_a_type_goes_on(world, typed, merge
     if merged:
         other = source.process(grouped, name="s").repartition(key="g", name="by-g-too", partitions=4)
         stream = stream.merge(other, name="m")
-    stream.process(Count("n", by={"g": "string"}), name="n").sink(
-        "o", target=ParquetSink(world.folder / "out")
-    )
+    stream.process(Count("n", by={"g": "string"}), name="n")
     for batch, text in enumerate(typed):
         placed = world.open(topo)
         world.batch(placed, batch, **{"in": pa.table({"k": ["a", "b"], "typed": [text, text]})})
@@ -241,8 +196,7 @@ def test_a_key_s_column_is_bound_though_another_one_has_no_type_yet(world):
     topo = Topology("t")
     stream = topo.source("in", key="k", partitions=2).process(regrouped, name="r")
     again = stream.repartition(key=["g", "h"], name="by-g", partitions=8)
-    counted = again.process(Count("n", by={"g": "string", "h": "string"}), name="n")
-    counted.sink("o", target=ParquetSink(world.folder / "out"))
+    again.process(Count("n", by={"g": "string", "h": "string"}), name="n")
     placed, rows = world.open(topo), pa.table({"k": list("123456789")})
     world.batch(placed, 0, **{"in": rows})
     for driver in (placed, world.open(topo)):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("pyspark")
-
 from py4j.protocol import Py4JError
 
 from taskplace.spark.bridge import start_query
+from taskplace.spark.bridge.queries import temporary_conf
 from taskplace.spark.session_conf import query_properties
 from tests.spark.test_operators import write_events
 
@@ -85,6 +84,28 @@ def test_two_starts_at_once_leave_the_session_as_it_was(session):
     leave.set()
     for thread in threads:
         thread.join(10)
+    assert session.conf == {"kept": "1"}
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_temporary_configuration_ends_with_its_block(session, fails):
+    session.conf["changed"] = "old"
+    with suppress(KeyError), temporary_conf(session, {"changed": "new", "added": "2"}):
+        assert session.conf == {"kept": "1", "changed": "new", "added": "2"}
+        if fails:
+            raise KeyError
+    assert session.conf == {"kept": "1", "changed": "old"}
+
+
+def test_a_value_that_spark_refuses_leaves_nothing_behind(session):
+    def refuse(key, value):
+        if key == "wrong":
+            raise ValueError(key)
+        session.conf[key] = value
+
+    session.conf.set = refuse
+    with pytest.raises(ValueError, match="wrong"), temporary_conf(session, {"added": "2", "wrong": "3"}):
+        pytest.fail("the block must not run")
     assert session.conf == {"kept": "1"}
 
 

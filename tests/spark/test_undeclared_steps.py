@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from taskplace.spark.compile.programs import programs
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.partition_checks import Owned
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 
@@ -122,13 +120,12 @@ def test_a_declaration_of_other_than_names_is_refused():
 # ------------------------------------------------------------------------- in the task
 
 
-def counted(world: World, *steps: Any, key: str = "k", types: dict[str, Any] | None = None) -> Topology:
-    topo = Topology("t")
-    stream = topo.source("in", key=key, partitions=4)
+def counted(world: World, *steps: Any) -> Topology:
+    stream = source()
     for number, step in enumerate(steps):
         stream = stream.process(step, name=f"step-{number}")
     stream.sink("o", target=ParquetSink(world.folder / "out"))
-    return topo
+    return stream.topology
 
 
 def rows(keys: list[Any] = KEYS, kind: pa.DataType = STRING) -> pa.Table:
@@ -142,20 +139,11 @@ COUNT = Count("n", by=by("k"))
     ("steps", "says"),
     [
         ([other_keys, COUNT], r"node 'step-1', column 'k': .*\(string\).*'step-0', or a node"),
-        (
-            [as_it_is, other_keys, COUNT],
-            "'step-0', or a node behind it, has changed the column: give new values a new name, or rep",
-        ),
+        ([as_it_is, other_keys, COUNT], "'step-0', or a node behind it, has changed the column"),
         ([other_keys, Deduplicate("n", by=by("k"))], "node 'step-1', column 'k'"),
         ([other_keys, MyCount("n", by=by("k"))], "node 'step-1', column 'k'"),
-        (
-            [Shifting("n", by=by("k"))],
-            "node 'step-0', column 'k': .*or say in `infer` what its entries belong to",
-        ),
-        (
-            [Own(change=other_keys)],
-            "node 'step-0', column 'k': .*or say in `infer` what its entries belong to",
-        ),
+        ([Shifting("n", by=by("k"))], "node 'step-0', column 'k': .*or say in `infer` what its entries"),
+        ([Own(change=other_keys)], "node 'step-0', column 'k': .*or say in `infer` what its entries"),
         ([per_key("k"), COUNT], "'step-0', or a node behind it, has changed the column"),
     ],
 )
@@ -176,9 +164,7 @@ def test_a_key_that_was_renamed_is_found_from_outside(world):
 
     topo = Topology("t")
     stream = topo.source("in", key="v", partitions=2).repartition(key="k", name="again", partitions=4)
-    stream.process(with_another_k).process(Count("n", by=by("plane", "k")), name="n").sink(
-        "o", target=ParquetSink(world.folder / "out")
-    )
+    stream.process(with_another_k).process(Count("n", by=by("plane", "k")), name="n")
     placed = world.open(topo)
     world.batch(placed, 0, **{"in": rows()})
     found = [placed.store("n").get({"plane": key, "k": key.upper()}) for key in KEYS]
@@ -189,14 +175,10 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4) for name in ("in", "table"))
     join = TableJoin("s", by=by("k"), columns={"w": "int64"})
-    stream.process(other_keys, name="step").join_table(table, join, name="join").sink(
-        "o", target=ParquetSink(world.folder / "out")
-    )
+    stream.process(other_keys, name="step").join_table(table, join, name="join")
     placed = world.open(topo)
     weights = rows().rename_columns(["k", "w"])
-    with pytest.raises(
-        InputError, match=r"node 'join', column 'k'.*'step', or a node behind it, has changed the column"
-    ):
+    with pytest.raises(InputError, match=r"node 'join', column 'k'.*'step', or a node behind it, has"):
         world.batch(placed, 0, **{"in": rows(), "table": weights})
 
 
@@ -234,22 +216,8 @@ def test_texts_that_are_one_number_are_one_key_or_refused(world):
 
     topo = counted(world, number, Count("n", by={"k": "string"}))
     placed = world.open(topo)
-    with pytest.raises(
-        InputError, match=r"node 'step-1', column 'k': found .* keys \(string\) that belong to other"
-    ):
+    with pytest.raises(InputError, match=r"node 'step-1', column 'k': .* keys \(string\) that belong to"):
         world.batch(placed, 0, **{"in": rows(["7", "07", "007", "0007", "00007"])})
-
-
-def test_a_key_that_a_task_cannot_hash_needs_a_declaration(world):
-    kind = pa.decimal128(9, 2)
-    owned = Owned(
-        node="n", store="n", columns=(("k", kind),), topics=("in",), partitions=2, changed_by="step"
-    )
-    check = partial(owned.check, hashed={"in": [str(kind)]}, partition=0)
-    with pytest.raises(
-        InputError, match=r"node 'n', column 'k': .*decimal128\(9, 2\).*declare that 'step' passes"
-    ):
-        check(pa.table({"k": pa.array([1], kind)}))
 
 
 def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_before(world):
@@ -275,9 +243,7 @@ def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_be
     topo = Topology("t")
     stream = topo.source("in", key="v", partitions=2).process(untyped, name="untyped")
     stream = stream.repartition(key="k", name="again", partitions=3).process(Sleeper(), name="sleeper")
-    stream.process(Count("n", by={"k": "int64"}), name="n").sink(
-        "o", target=ParquetSink(world.folder / "out")
-    )
+    stream.process(Count("n", by={"k": "int64"}), name="n")
     placed = world.open(topo)
     world.batch(placed, 0, **{"in": rows(list(range(9)), pa.int32())})
     world.batch(placed, 1, **{"in": rows([], pa.int32())})
@@ -291,9 +257,7 @@ def test_the_keys_of_a_topic_are_checked_by_its_own_number_of_partitions(world):
     few.merge(topo.source("many", key="k", partitions=5), name="both").sink(
         "all", target=ParquetSink(world.folder / "all")
     )
-    few.process(as_it_is, name="step").process(Count("n", by={"k": "int64"}), name="n").sink(
-        "o", target=ParquetSink(world.folder / "out")
-    )
+    few.process(as_it_is, name="step").process(Count("n", by={"k": "int64"}), name="n")
     placed = world.open(topo)
     world.batch(placed, 0, few=rows(list(range(9)), INT64), many=rows(list(range(9)), INT64))
     assert world.stored(placed, "n") == [(k, 1) for k in range(9)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 from decimal import Decimal
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.errors import CheckpointError, ConfigError, InputError, TaskplaceError
 from taskplace.spark.compile.programs import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import (
@@ -36,6 +37,7 @@ from taskplace.spark.processors import (
 )  # fmt: skip
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.steering.steering import steer
+from tests.support.placed_harness import topology
 from tests.support.placed_without_spark import World
 from topology import Topology, TopologyError
 
@@ -95,26 +97,6 @@ def test_processors_and_sinks(made):
     each(made, **PROCESSORS[made])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Count("s", by=["k"]), r"^Aggregate\('s'\)\.by: found \['k'\], expected columns with their types"),
-        (lambda: Count("s", by="k"), r"^Aggregate\('s'\)\.by: found 'k', expected columns with their types"),
-        (lambda: Deduplicate("s", by={"k": "strin"}), r"by\.k: found 'strin', .*did you mean 'string'\?"),
-        (lambda: TableJoin("s", by="k", columns=KEY), r"^TableJoin\('s'\)\.by: found 'k', expected columns"),
-        (lambda: TableJoin("s", by=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
-        (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
-        (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
-        (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found nothing, expected a function"),
-        (lambda: Tumbling("at", "3600000"), r"\.size: found '3600000', .*did you mean '3600000 ms'\?"),
-        (lambda: Tumbling("at", "1 month"), r"\.size: found '1 month', .*no fixed length"),
-    ],
-)  # fmt: skip
-def test_what_was_meant_is_named(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
-
-
 # ------------------------------------------------------------------------- Placed
 
 
@@ -135,12 +117,12 @@ def test_every_parameter_of_placed(world):
         "topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s", "config": None,
         "snapshot_interval": 10, "snapshot_bytes": 10, "follower_share": 0.1, "compression": "lz4",
         "bytes_per_task": 100, "locality_wait_ms": 5, "tags": None, "weights": None, "idle_closing": None,
-        "reporter": None, "bridge": world,
+        "reporter": None,
     }  # fmt: skip
-    each(lambda **given: Placed(world.spark, **given).close(), **base)
+    each(lambda **given: Placed(world.spark, bridge=world, **given).close(), **base)
     for host in WRONG:
-        clean(Placed, world.spark, **{**base, "tags": {"h": host}})
-        clean(Placed, world.spark, **{**base, "weights": {"0": host}})
+        clean(Placed, world.spark, bridge=world, **{**base, "tags": {"h": host}})
+        clean(Placed, world.spark, bridge=world, **{**base, "weights": {"0": host}})
 
 
 @pytest.mark.parametrize(
@@ -210,18 +192,15 @@ def test_what_was_wrong_with_a_call_is_named(world, call, message):
         call(placed)
 
 
-@pytest.mark.parametrize(
-    "key", [1.5, 2.0, Decimal("1.5"), np.float32(1.5), True, "1", datetime.datetime(2026, 1, 1), 2**70]
-)
-def test_a_key_that_its_type_cannot_hold_is_no_other_key(world, key):
+def test_a_key_that_its_type_cannot_hold_is_no_other_key(world):
     topo = Topology("t")
-    counts = topo.source("in", key="id", partitions=2).process(Count("n", by={"id": "int64"}), name="c")
-    counts.sink("out", target=ParquetSink(world.folder / "out"))
+    topo.source("in", key="id", partitions=2).process(Count("n", by={"id": "int64"}), name="c")
     placed = world.open(topo)
     world.batch(placed, 0, **{"in": pa.table({"id": [1, 2]})})
     store = placed.store("n")
-    with pytest.raises(InputError, match=r"^key\.id: found .*, expected int64.*; "):
-        store.get({"id": key})
+    for key in (1.5, 2.0, Decimal("1.5"), np.float32(1.5), True, "1", datetime.datetime(2026, 1, 1), 2**70):
+        with pytest.raises(InputError, match=r"^key\.id: found .*, expected int64.*; "):
+            store.get({"id": key})
     with pytest.raises(InputError, match=r"^keys\.id: found "):
         store.get_many(pa.table({"id": [1.5]}))
     assert store.get({"id": 1}) == store.get({"id": np.int8(1)}) == {"count": 1}
@@ -259,16 +238,8 @@ class Streaming(SimpleNamespace):
         (0, {"planned": 0, "ended": 0}, "found Spark's checkpoint .*at batch 1, but no committed batch"),
         (0, {"planned": 3, "ended": 2}, "found Spark's checkpoint .*at batch 3, but no committed batch"),
         (2, None, "found placed state up to batch 1 .*but no Spark checkpoint"),
-        (
-            2,
-            {"query": None, "planned": 1, "ended": 1},
-            'spark/metadata: is lost.*: echo .*"id": "query".* > ',
-        ),
-        (
-            2,
-            {"query": "other", "planned": 1, "ended": 1},
-            "belongs to Spark's query 'query', found .* 'other'",
-        ),
+        (2, {"query": None, "planned": 1, "ended": 1}, 'metadata: is lost.*: echo .*"id": "query".* > '),
+        (2, {"query": "other", "planned": 1, "ended": 1}, "to Spark's query 'query', found .* 'other'"),
         (2, {}, "Spark's checkpoint .*is at batch 0, the placed state at batch 1"),
         (2, {"planned": 5, "ended": 4}, "Spark's checkpoint .*is at batch 5, the placed state at batch 1"),
         (0, None, ""),
@@ -318,16 +289,12 @@ def two_nodes(one: Any, other: Any, **stores: Any) -> Topology:
     return topo
 
 
-SAME = Count("n", by={"k": "string"})
+SAME = Count("n", by=KEY)
 
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        (SAME, SAME),
-        (Count("n", by={"k": "string"}), Count("n", by={"k": "string"})),
-        (Deduplicate("n", by={"k": "string"}), Deduplicate("n", by={"k": "string"})),
-    ],
+    [(SAME, SAME), (SAME, Count("n", by=KEY)), (Deduplicate("n", by=KEY), Deduplicate("n", by=KEY))],
 )
 def test_one_store_of_two_operators_is_refused_unless_both_nodes_name_it(one, other):
     says = rf"^stores\.n: found .*of node 'a' and {type(one).__name__} of node 'b'.*name it at each .*stores=\['n'\]"
@@ -335,3 +302,50 @@ def test_one_store_of_two_operators_is_refused_unless_both_nodes_name_it(one, ot
         programs(two_nodes(one, other).build())
     (shared,) = programs(two_nodes(one, other, stores=["n"]).build())
     assert [operator.stores for operator in shared.operators[1:]] == [("n",), ("n",)]
+
+
+# -- What `Placed` refuses before it looks at Spark, or at any file
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"checkpoint": "s3://bucket/cp"}, "checkpoint: found 's3://bucket/cp', .*, or a file:// URI"),
+        (
+            {"checkpoint": "/data/[prod]/cp"},
+            r"checkpoint: found '/data/\[prod\]/cp', expected a path without",
+        ),
+        ({"checkpoint": "file:///data/%7Bx%7D"}, r"checkpoint: found '/data/\{x\}', expected a path without"),
+        ({"checkpoint": "file://nas/cp"}, "checkpoint: found 'file://nas/cp', .*'nas' would be another host"),
+        ({"state_dir": "file://nas:99/state"}, "state_dir: found 'file://nas:99/state', .*another host"),
+        ({"checkpoint": "file:///data/cp?x=1"}, r"checkpoint: .*\? and # are written %3F and %23"),
+        ({"checkpoint": "file:cp"}, "checkpoint: found 'file:cp', .*has an absolute path"),
+        ({"checkpoint": Path("file://nas/cp")}, "checkpoint: found 'file:/nas/cp', .*give a URI as text"),
+        ({"checkpoint": " "}, "checkpoint: found ' ', expected a directory"),
+        ({"state_dir": "s3:/bucket/state"}, "state_dir: found 's3:/bucket/state', .*another file system"),
+        ({"state_dir": "hdfs://host/state"}, "state_dir: found 'hdfs://host/state', expected a path"),
+        ({"follower_share": 0}, "follower_share: found 0, expected a number above 0, at most 1"),
+        ({"snapshot_interval": 0}, "snapshot_interval: found 0, expected an integer of at least 1"),
+    ],
+)
+def test_options_that_make_no_sense(tmp_path, options, message):
+    where = {"checkpoint": tmp_path / "cp", "state_dir": tmp_path / "state"}
+    with pytest.raises(InputError, match=message):
+        Placed(None, topology(tmp_path), **{**where, **options})
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/out", "file://nas/out", "file:out", ""])
+def test_output_is_never_written_to_a_directory_that_is_called_like_a_uri(tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"ParquetSink\.path: found "):
+        ParquetSink(path)
+    assert ParquetSink("file://localhost/out%20put").path == Path("/out put")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_rack_aware_strategy_is_refused_with_what_serves_instead(tmp_path):
+    config = {"rack.aware.assignment.strategy": "min_traffic"}
+    where = {"checkpoint": tmp_path / "cp", "state_dir": tmp_path / "state"}
+    with pytest.raises(ConfigError, match=r"rack\.aware\.assignment\.tags spreads standbys"):
+        Placed(None, topology(tmp_path), config=config, **where)
+    assert not any(tmp_path.iterdir())

@@ -6,22 +6,16 @@ import sys
 from functools import partial
 from inspect import Signature, signature
 
-import pytest
-import yaml
-
-pytest.importorskip("pyspark")
-
 import pyarrow as pa
+import pytest
 
 from taskplace.errors import ConfigError
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.compile.programs import programs
-from taskplace.spark.driver import staging
 from taskplace.spark.processors import PerKey
-from taskplace.spark.registry import Registry
 from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spec.application import YAML_APPLICATION, Settings
-from tests.support.shop import HERE, ORDERS, clean, node, settings
+from tests.support.shop import HERE, clean, node, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
 
@@ -37,43 +31,18 @@ def test_a_file_without_a_class():
     assert isinstance(target, ParquetSink)
     assert target.path.is_absolute()
     (program,) = programs(built)
-    assert program.stores["spent-by-customer"].value == pa.schema(
-        [("orders", pa.int64()), ("cents", pa.int64()), ("worst", pa.float64())]
-    )
-
-
-def test_overrides_reach_into_the_topology():
-    document = yaml.safe_load(ORDERS)
-    given = Settings.from_mapping(
-        document,
-        [
-            "topology.sources.orders.partitions=8",
-            "topology.nodes.spent.options.aggregates={n: count}",
-            "input.orders.options.kafka.group.id=g",
-            "input.orders.path=/elsewhere",
-        ],
-    )
-    assert given.topology["sources"]["orders"] == {"key": "customer", "partitions": 8}
-    assert given.topology["nodes"]["spent"]["options"]["aggregates"] == {"n": "count"}
-    assert given.input["orders"]["options"] == {"maxFilesPerTrigger": 1, "kafka.group.id": "g"}
-    assert given.input["orders"]["path"] == "/elsewhere"
-    assert document["topology"]["sources"]["orders"]["partitions"] == 4
-    assert len(YamlApplication(given).topology().build().tasks()) == 8
+    value = {"orders": pa.int64(), "cents": pa.int64(), "worst": pa.float64()}
+    assert program.stores["spent-by-customer"].value == pa.schema(value)
 
 
 def test_ones_own_functions_classes_and_factories():
+    per_key = {"by": {"customer": "string"}, "state": {"n": "int"}, "output": {"customer": "string"}}
     nodes = {
         "a": node(f"{HERE}:clean"),
         "b": node(f"{HERE}:clean", least=3),
         "c": node(f"{HERE}:Latest", column="customer"),
         "d": node(f"{HERE}:make_clean()", least=2),
-        "e": node(
-            "per-key",
-            function=f"{HERE}:longest",
-            by={"customer": "string"},
-            state={"n": "int"},
-            output={"customer": "string"},
-        ),
+        "e": node("per-key", function=f"{HERE}:longest", **per_key),
     }
     given = settings(topology__nodes={**settings().topology["nodes"], **nodes})
     built = YamlApplication(given).topology().build()
@@ -87,25 +56,10 @@ def test_ones_own_functions_classes_and_factories():
 
 
 def test_schemas_as_columns_and_sinks_as_functions():
-    given = settings(
-        input__orders__schema={
-            **{"customer": "string", "id": "long", "cents": "long"},
-            "items": "array<struct<a: int, b: int>>",
-        },
-        output__totals={"foreach": f"{HERE}:show"},
-    )
+    columns = {"customer": "string", "id": "long", "cents": "long", "items": "array<struct<a: int, b: int>>"}
+    given = settings(input__orders__schema=columns, output__totals={"foreach": f"{HERE}:show"})
     application = YamlApplication(given)
     assert isinstance(application.topology().build().node("totals").target, ForeachBatch)
-
-
-def test_a_sink_s_schema():
-    columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
-    nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
-    assert staging.SinkSchemas(nested.topology().build()).declared["totals"].columns == tuple(columns.items())
-    with pytest.raises(
-        ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
-    ):
-        YamlApplication(settings(topology__nodes__totals__schema={"cents": "int46"}))
 
 
 def test_sources_that_are_no_files():
@@ -135,9 +89,8 @@ def test_an_option_may_have_any_name(name):
         return option
 
     # The same function, with an option of that name.
-    parameters = [
-        p.replace(name=name) if p.name == "option" else p for p in signature(own).parameters.values()
-    ]
+    *others, option = signature(own).parameters.values()
+    parameters = [*others, option.replace(name=name)]
     named = partial(lambda own, context, rows, **options: own(context, rows, option=options[name]), own)
     named.__signature__ = Signature(parameters)
     sys.modules[HERE].own = named
@@ -146,9 +99,72 @@ def test_an_option_may_have_any_name(name):
     assert built.node("x").processor(None, None) == 5
 
 
-def test_a_table_join_has_an_order_and_marks_that_remove():
-    made = Registry()["table-join"](
-        store="prices", by={"k": "string"}, columns={"at": "long"}, order_by="at", deleted="gone"
-    )
-    assert made.layouts() == {"prices": {"key": {"k": "string"}, "value": {"at": "long"}}}
-    assert (made.order_by, made.deleted) == (("at",), "gone")
+#: `ORDERS`, as overrides of a file that has the rest.
+OVERRIDES = [
+    "topology.sources.orders.key=customer",
+    "topology.sources.orders.partitions=4",
+    "topology.nodes.once={process: orders, processor: deduplicate, options: {by: {customer: string, id: long}}}",
+    "topology.nodes.spent.process=once",
+    "topology.nodes.spent.processor=aggregate",
+    "topology.nodes.spent.options.store=spent-by-customer",
+    "topology.nodes.spent.options.by={customer: string}",
+    "topology.nodes.spent.options.aggregates={orders: count, cents: {sum: cents, type: int64}, worst: {max: cents}}",
+    "topology.nodes.totals.sink=spent",
+    "input.orders.format=parquet",
+    "input.orders.path=in",
+    "input.orders.schema=id long, customer string, cents long",
+    "input.orders.options.maxFilesPerTrigger=1",
+    "output.totals.path=out",
+]
+
+
+def test_overrides_can_say_all_that_a_file_says():
+    told = YamlApplication(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
+    nested = YamlApplication(settings())
+    given, wanted = told.topology().build(), nested.topology().build()
+    assert given.to_dict() == wanted.to_dict()
+    assert given.node("spent").options == wanted.node("spent").options
+    assert given.node("totals").target.path == wanted.node("totals").target.path
+    assert vars(told._inputs["orders"]) == vars(nested._inputs["orders"])
+
+
+# -- Sources in YAML become streaming data frames, or one error with the path
+
+
+def declared(entry):
+    topology = {"sources": {"a": {"key": "k", "partitions": 2}}}
+    given = {"application": {"id": "t"}, "topology": topology, "input": {"a": entry}}
+    return YamlApplication(Settings.from_mapping(given))
+
+
+@pytest.mark.spark
+def test_sources_in_yaml_become_streaming_data_frames(spark):
+    entry = {"format": "rate", "options": {"rowsPerSecond": 1}, "select": ["value % 10 as k", "value"]}
+    (df,) = declared(entry).sources(spark).values()
+    assert df.isStreaming
+    assert df.columns == ["k", "value"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("entry", "path", "says"),
+    [
+        ({"format": "com.no.such.Source"}, r"input\.a", "com.no.such.Source"),
+        ({"format": "rate", "select": ["valu as k"]}, r"input\.a", "valu"),
+        (
+            {"format": "rate", "options": {"rowsPerSecond": 0}, "select": ["value as k"]},
+            "input.a",
+            "rowsPerS",
+        ),
+        (
+            {"format": "json", "path": "in", "schema": "k string comment 'a', b strng"},
+            r"input\.a\.schema\.b",
+            "found 'strng', expected a Spark type; did you mean 'string'?",
+        ),
+    ],
+)
+def test_what_spark_cannot_read_is_one_error_with_the_path(spark, entry, path, says):
+    with pytest.raises(ConfigError, match=rf"^{path}: found ") as caught:
+        declared(entry).sources(spark)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("pyspark")
-
-
 from taskplace.cli import main
 from taskplace.spark.registry import Registry
 from taskplace.spark.stub_processors import STATEFUL, StubRegistry
@@ -66,12 +63,6 @@ def test_a_class_that_needs_spark_is_one_error_that_names_the_extra(tmp_path):
         assert shown.stderr.count("\n") == 1
 
 
-def test_the_main_example_shows_without_spark():
-    shown = command(WITHOUT_SPARK, "topology", "conf/flights.yaml")
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert "Processor: with-weather (stores: [weather-by-hour])" in shown.stdout
-
-
 @pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
 def test_running_yaml_alone_without_spark_is_no_riddle(missing):
     shown = command(missing, "run", "--check", "examples/table_join.yaml")
@@ -116,32 +107,3 @@ def test_a_topology_shows_before_input_and_output_are_there(tmp_path, monkeypatc
     assert "subtopology 0: 7 tasks, once, spent-by-customer" in shown
     assert main(["run", "--check", "orders.yaml"]) == 2, "running needs them"
     assert "output.totals" in capsys.readouterr().err
-
-
-def test_the_plain_document_of_the_page_shows(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/topology.md").read_text()
-    Path("plain.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
-    assert main(["topology", "plain.yaml"]) == 0
-    text = page.split(">>> print(built.describe())\n")[1].split("\n\n```")[0]
-    shown = capsys.readouterr().out
-    assert shown.startswith(text.replace("<BLANKLINE>", "").rstrip())
-    assert "subtopology 1: 6 tasks, delays" in shown
-    assert main(["topology", "plain.yaml", "--dot", "--set", "nodes.by-aircraft.partitions=3"]) == 0
-    assert "by-aircraft-repartition\\n3 partitions" in capsys.readouterr().out
-    assert main(["topology", "plain.yaml", "--set", "nodes.stats.stores=[{name: d, loged: false}]"]) == 2
-    assert "nodes.stats.stores[0].loged: found an unknown field" in capsys.readouterr().err
-
-
-def test_what_is_neither_is_still_said_to_be_no_application(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text("topologi: {}\n")
-    assert main(["topology", "x.yaml"]) == 2
-    assert "did you mean 'topology'" in capsys.readouterr().err
-
-
-def test_a_topology_without_sources_is_said_to_lack_them(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text("name: t\nnodes:\n  p: {process: a}\n")
-    assert main(["topology", "x.yaml"]) == 2
-    assert capsys.readouterr().err == "taskplace: sources: missing, expected the topology's sources\n"

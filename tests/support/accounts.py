@@ -28,31 +28,23 @@ LIMIT = 400
 
 #: A user, a group, a value, a time, and the row's number.
 Row = tuple[str, int, int, datetime, int]
-COLUMNS = pa.schema(
-    [
-        ("k", pa.string()),
-        ("g", pa.int64()),
-        ("v", pa.int64()),
-        ("at", pa.timestamp("us", tz="UTC")),
-        ("i", pa.int64()),
-    ]
-)
+TYPES = {
+    "k": pa.string(),
+    "g": pa.int64(),
+    "v": pa.int64(),
+    "at": pa.timestamp("us", tz="UTC"),
+    "i": pa.int64(),
+}
+COLUMNS = pa.schema(TYPES)
 
 
 def rows_of(batch: int, draw: random.Random) -> list[Row]:
     """Return the rows of a batch. Each batch is three seconds later, and some rows are up to half a minute late."""
     number = draw.choice([0, 0, 1, 3, 8, 20])
     late = [draw.randrange(-25, 3) if draw.random() < 0.4 else draw.randrange(3) for _ in range(number)]
-    return [
-        (
-            draw.choice("abcdefgh"),
-            draw.randrange(5),
-            draw.randrange(100),
-            START + (3 * batch + seconds) * SECOND,
-            1000 * batch + i,
-        )
-        for i, seconds in enumerate(late)
-    ]
+    times = [START + (3 * batch + seconds) * SECOND for seconds in late]
+    users = [(draw.choice("abcdefgh"), draw.randrange(5), draw.randrange(100)) for _ in times]
+    return [(*user, at, 1000 * batch + i) for i, (user, at) in enumerate(zip(users, times, strict=True))]
 
 
 def table(rows: list[Row]) -> pa.Table:
@@ -82,15 +74,8 @@ def topology(folder: Path) -> Topology:
     window = Tumbling("at", WINDOW, grace=GRACE, emit="final")
     once = source.process(Deduplicate("seen", by={**user, **group}, ttl=TTL, time="at"), name="once")
     sums = Aggregate("sums", by=group, n=count(), v=sum_("v", "int64"))
-    paid = PerKey(
-        "paid",
-        balance,
-        by=user,
-        state={"s": "int64", "at": "timestamp"},
-        output={**user, "s": "int64"},
-        ttl=TTL,
-        time="at",
-    )
+    kept = {"state": {"s": "int64", "at": "timestamp"}, "output": {**user, "s": "int64"}}
+    paid = PerKey("paid", balance, by=user, **kept, ttl=TTL, time="at")
     sides = [
         source.process(side, name=name).repartition(key="g", name=f"{name}-by-g", partitions=2)
         for name, side in (("orders", orders), ("prices", prices))

@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from tests.support.placed_harness import Pipeline
+from tests.support.placed_harness import Pipeline, check_batches
 
 Click = tuple[int, str, datetime]
 
@@ -30,11 +28,8 @@ def click(id: int) -> Click:
     batch, i = divmod(id, 1000)
     minutes = -(i * 37 % 120) if i >= 500 else i * 13 % 12
     # Ten of forty users are active at a time, so the state of the others expires.
-    return (
-        id,
-        f"u{(batch // 5 * 10 + i % 10) % 40}",
-        START + timedelta(minutes=12 * batch + minutes, seconds=i % 60),
-    )
+    at = START + timedelta(minutes=12 * batch + minutes, seconds=i % 60)
+    return id, f"u{(batch // 5 * 10 + i % 10) % 40}", at
 
 
 class Clicks(Pipeline):
@@ -67,10 +62,8 @@ class Clicks(Pipeline):
         ids = []
         for i in range(rows):
             kind = draw.random()
-            late, again = (
-                batch * 1000 + 500 + i % 500,
-                max(0, batch - draw.randrange(12)) * 1000 + draw.randrange(60),
-            )
+            late = batch * 1000 + 500 + i % 500
+            again = max(0, batch - draw.randrange(12)) * 1000 + draw.randrange(60)
             ids.append(batch * 1000 + i % 500 if kind < 0.7 else late if kind < 0.8 else again)
         return [click(id) for id in ids]
 
@@ -109,27 +102,14 @@ class Truth:
         def gone(at: datetime, ttl: timedelta, watermark: datetime | None = late) -> bool:
             return watermark is not None and at + ttl <= watermark
 
-        once = [
-            (id, user, at)
-            for id, user, at in dict.fromkeys(rows)
-            if id not in self.seen and not gone(at, SEEN)
-        ]
+        once = [row for row in dict.fromkeys(rows) if row[0] not in self.seen and not gone(row[2], SEEN)]
         self.seen |= {id: (at, number) for id, _, at in once}
-        self.seen = {
-            id: (at, first) for id, (at, first) in self.seen.items() if not gone(at, SEEN, watermark)
-        }
+        self.seen = {id: kept for id, kept in self.seen.items() if not gone(kept[0], SEEN, watermark)}
 
-        self.windows.update(
-            (user, start)
-            for _, user, at in once
-            if not gone(start := at - (at - EPOCH) % WINDOW, WINDOW + GRACE)
-        )
-
-        closed = sorted(
-            (user, start, n)
-            for (user, start), n in self.windows.items()
-            if gone(start, WINDOW + GRACE, watermark)
-        )
+        starts = [(user, at - (at - EPOCH) % WINDOW) for _, user, at in once]
+        self.windows.update((user, start) for user, start in starts if not gone(start, WINDOW + GRACE))
+        ended = [window for window in self.windows if gone(window[1], WINDOW + GRACE, watermark)]
+        closed = sorted((*window, self.windows[window]) for window in ended)
         for user, start, _ in closed:
             del self.windows[user, start]
 
@@ -138,9 +118,7 @@ class Truth:
             n, newest = touched.get(user) or self.users.get(user) or (0, at)
             touched[user] = n + 1, max(newest, at)
         self.users |= {user: known for user, known in touched.items() if not gone(known[1], USERS)}
-        self.users = {
-            user: known for user, known in self.users.items() if not gone(known[1], USERS, watermark)
-        }
+        self.users = {u: known for u, known in self.users.items() if not gone(known[1], USERS, watermark)}
 
         self.sent["once"].append(sorted(once))
         self.sent["windows"].append(closed)
@@ -157,10 +135,4 @@ class Truth:
     def check_sinks(self, folder: Path) -> None:
         """Check that each batch directory has exactly the rows of its batch, and that there are no others."""
         for sink, columns in SINKS.items():
-            for number, truth in enumerate(self.sent[sink]):
-                files = sorted((folder / sink / f"batch_id={number}").glob("*.parquet"))
-                found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-                there = sorted(tuple(row[name] for name in columns) for row in found)
-                assert there == truth, f"sink {sink}, batch {number}"
-            ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
-            assert ids <= set(range(len(self.sent[sink]))), f"sink {sink}"
+            check_batches(folder / sink, columns, self.sent[sink])

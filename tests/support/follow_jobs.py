@@ -5,11 +5,7 @@ from __future__ import annotations
 from taskplace.spark.messages import FollowReport, FollowRequest
 from taskplace.spark.worker.follow import follow_all
 
-ROWS = [
-    [("N1", 5), ("N7", 7), ("N3", -1)],
-    [("N1", 9), ("N4", 1)],
-    [("N7", 30), ("N1", 2), ("N2", 0)],
-]
+ROWS = [[("N1", 5), ("N7", 7), ("N3", -1)], [("N1", 9), ("N4", 1)], [("N7", 30), ("N1", 2), ("N2", 0)]]
 
 
 def orders(runtime, instance="executor-2", **what):

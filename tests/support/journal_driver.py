@@ -76,13 +76,10 @@ class Driver:
         The older one was just creating it when this one took over. So this one has to be started again.
         """
         batch = self.journal.last_batch + 1
-        return (
-            isinstance(error, Fenced)
-            and str(error).startswith(
-                f"{path_of(self.journal.root, batch)}: another driver has committed this batch;"
-            )
-            and read_manifest(path_of(self.journal.root, batch)).epoch < self.journal.epoch
-        )
+        path = path_of(self.journal.root, batch)
+        if not str(error).startswith(f"{path}: another driver has committed this batch;"):
+            return False
+        return isinstance(error, Fenced) and read_manifest(path).epoch < self.journal.epoch
 
     def _run(self, batch: Batch) -> None:
         before, across, late, between = (batch.visited if batch.when == when else () for when in WHEN)
@@ -148,22 +145,15 @@ class Driver:
             records = sum(map(len, changes.values()))
             to = Position(batch, attempt, base.offset + records)
             copy.commit(changes, to)
-        change = Change(
-            batch, attempt, base.attempt, to.offset, records, file.name, data.size, checksum_of(data), start
-        )
+        where = file.name, data.size, checksum_of(data), start
+        change = Change(batch, attempt, base.attempt, to.offset, records, *where)
         return change, StagedFile(output, 1, len(attempt), checksum_of(attempt.encode()))
 
     def _orders(self, executor: str) -> FollowRequest:
-        return FollowRequest(
-            f"executor-{executor}",
-            str(self.world.root),
-            str(self.world.state),
-            "app",
-            {0: STORES},
-            {0: STORES},
-            follow=dict(self.journal.history),
-            snapshot={t: h for t, h in self.journal.history.items() if h.changes},
-        )
+        history = dict(self.journal.history)
+        work = {"follow": history, "snapshot": {t: h for t, h in history.items() if h.changes}}
+        where = f"executor-{executor}", str(self.world.root), str(self.world.state), "app"
+        return FollowRequest(*where, {0: STORES}, {0: STORES}, **work)
 
     def _carried_out(self, orders: FollowRequest) -> FollowReport:
         for history in orders.follow.values():
@@ -191,12 +181,8 @@ class Steps:
     FILES = ("open", "link", "unlink", "mkdir", "rmdir", "rename", "replace", "fsync")
     LOOKS = ("listdir", "scandir")  # a kill before these changes nothing; a stop may
     STATE = (
-        (SectionFile, "append"),
-        (Transaction, "put"),
-        (Transaction, "write_meta"),
-        (Copy, "_begin"),
-        (Copy, "commit"),
-        (Copy, "commit_unchanged"),
+        *((SectionFile, "append"), (Transaction, "put"), (Transaction, "write_meta")),
+        *((Copy, "_begin"), (Copy, "commit"), (Copy, "commit_unchanged")),
     )
 
     def __init__(self, at: int | None, sent: signal.Signals) -> None:

@@ -226,14 +226,10 @@ class World:
 
 def batches(count: int, visited: Sequence[str], when: str = BEFORE) -> list[Batch]:
     """Draw batches of both tasks on different executors: one task with a deletion, the other with two stores."""
-    return [
-        Batch(
-            {
-                TaskId(0, 0): ("1", {"s": {"k0": f"{number}", "k1": None if number % 2 else "1"}}),
-                TaskId(0, 1): ("2", {"s": {"k0": f"{number}"}, "t": {f"k{number % 4}": "2"}}),
-            },
-            visited,
-            when,
-        )
-        for number in range(count)
-    ]
+
+    def attempts(number: int) -> dict[TaskId, tuple[str, Any]]:
+        deletes = {"s": {"k0": f"{number}", "k1": None if number % 2 else "1"}}
+        writes = {"s": {"k0": f"{number}"}, "t": {f"k{number % 4}": "2"}}
+        return {TaskId(0, 0): ("1", deletes), TaskId(0, 1): ("2", writes)}
+
+    return [Batch(attempts(number), visited, when) for number in range(count)]

@@ -24,12 +24,7 @@ STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 END = 10_000
 
 # The racks of each task's input partition, and of processes 1 to 7.
-RACKS = {
-    0: "01 12 12 02 13 34 02",
-    1: "02 13 01 12",
-    2: "34 13 34 01",
-    3: "02 13 34",
-}
+RACKS = {0: "01 12 12 02 13 34 02", 1: "02 13 01 12", 2: "34 13 34 01", 3: "02 13 34"}
 PROCESS_RACK = "0123401"
 
 

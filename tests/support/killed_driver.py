@@ -12,13 +12,9 @@ def stream(spark, folder: Path):
     from tests.support.placed_harness import Pipeline
 
     pipeline = Pipeline(spark, folder)
-    files = spark.readStream.schema("key string, `group` string, value bigint").option(
-        "maxFilesPerTrigger", 1
-    )
-    query = pipeline.placed.start(
-        {"events": files.parquet(str(folder / "events"))}, trigger={"availableNow": True}
-    )
-    query.awaitTermination()
+    reader = spark.readStream.schema("key string, `group` string, value bigint")
+    files = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / "events"))
+    pipeline.placed.start({"events": files}, trigger={"availableNow": True}).awaitTermination()
     return pipeline
 
 

@@ -117,12 +117,24 @@ STORES = {"by-key": SINKS["keys"], "by-group": SINKS["groups"], "by-pair": SINKS
 
 def entries(store: str, rows: Iterable[Row]) -> list[tuple]:
     """Return the expected entries of a store after these rows: (key columns..., count, sum), sorted."""
+    return counted(STORES[store], rows)
+
+
+def counted(columns: Mapping[str, int], rows: Iterable[Row]) -> list[tuple]:
     counts, sums = Counter(), Counter()
     for row in rows:
-        key = tuple(row[at] for at in STORES[store].values())
+        key = tuple(row[at] for at in columns.values())
         counts[key] += 1
         sums[key] += row[2]
     return sorted((*key, counts[key], sums[key]) for key in counts)
+
+
+def planned_copies(placed: Any) -> list[Path]:
+    """Return the paths of the copies that have a role, of tasks with a history."""
+    history, app = placed.journal.history, placed.bridge.app_id
+    homes = {f"{app}.{m.executor.id}": placed.state.roles(name) for name, m in placed.state.members.items()}
+    tasks = [(home, task) for home, roles in homes.items() for part in roles for task in part]
+    return [placed.state_root / home / str(task) for home, task in tasks if task in history]
 
 
 def check_copies(
@@ -173,22 +185,26 @@ def check_copies(
 def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequence[str]) -> None:
     """Check that each batch directory has exactly the keys of its batch, once each, as they were after it."""
     for sink in sinks:
-        columns = SINKS[sink]
-        counts, sums = Counter(), Counter()
-        for number, rows in enumerate(batches):
-            touched = set()
-            for row in rows:
-                key = tuple(row[at] for at in columns.values())
-                touched.add(key)
-                counts[key] += 1
-                sums[key] += row[2]
-            files = sorted((folder / sink / f"batch_id={number}").glob("*.parquet"))
-            found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
-            there = sorted((*(row[name] for name in columns), row["n"], row["total"]) for row in found)
-            truth = sorted((*key, counts[key], sums[key]) for key in touched)
-            assert there == truth, f"sink {sink}, batch {number}"
-        ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
-        assert ids <= set(range(len(batches))), f"sink {sink}"
+        columns, so_far, truth = SINKS[sink], [], []
+        for rows in batches:
+            so_far += rows
+            touched = {tuple(row[at] for at in columns.values()) for row in rows}
+            truth.append([entry for entry in counted(columns, so_far) if entry[:-2] in touched])
+        check_batches(folder / sink, (*columns, "n", "total"), truth)
+
+
+def check_batches(sink: Path, columns: Sequence[str], truth: Sequence[list[tuple]]) -> None:
+    """Check that each batch directory has exactly these rows, sorted, and that there is no other directory."""
+    for number, expected in enumerate(truth):
+        there = sorted(tuple(row[name] for name in columns) for row in rows_in(sink / f"batch_id={number}"))
+        assert there == expected, f"sink {sink.name}, batch {number}"
+    ids = {int(path.name.split("=")[1]) for path in sink.glob("batch_id=*")}
+    assert ids <= set(range(len(truth))), f"sink {sink.name}"
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    files = sorted(folder.glob("*.parquet"))
+    return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
 
 def check_private(folder: Path) -> None:
@@ -203,28 +219,14 @@ def check_private(folder: Path) -> None:
 
 def check(folder: Path, rows: list[tuple[str, str, int]]) -> None:
     """Check that the newest row of every key in the sinks is right, and that no batch directory has a key twice."""
-    for sink, column in (("keys", 0), ("groups", 1)):
-        counts, sums = Counter(), Counter()
-        for row in rows:
-            counts[row[column]] += 1
-            sums[row[column]] += row[2]
-        truth = {key: (counts[key], sums[key]) for key in counts}
-        assert result(folder, sink) == truth, f"sink {sink}"
-
-
-def result(folder: Path, sink: str) -> dict[str, tuple[int, int]]:
-    name = {"keys": "key", "groups": "group"}[sink]
-    newest: dict[str, tuple[int, int, int]] = {}
-    for path in sorted((folder / sink).glob("batch_id=*")):
-        batch = int(path.name.split("=")[1])
-        seen = set()
-        for file in sorted(path.glob("*.parquet")):
-            for row in pq.ParquetFile(file).read().to_pylist():
-                assert row[name] not in seen, f"{row[name]} twice in {path}"
-                seen.add(row[name])
-                if row[name] not in newest or newest[row[name]][0] < batch:
-                    newest[row[name]] = (batch, row["n"], row["total"])
-    return {key: (n, total) for key, (_, n, total) in newest.items()}
+    for sink in ("keys", "groups"):
+        ((name, _),) = SINKS[sink].items()
+        newest: dict[str, tuple] = {}
+        for path in sorted((folder / sink).glob("batch_id=*"), key=lambda path: int(path.name.split("=")[1])):
+            found = {row[name]: (row[name], row["n"], row["total"]) for row in rows_in(path)}
+            assert len(found) == len(rows_in(path)), f"a key is twice in {path}"
+            newest |= found
+        assert sorted(newest.values()) == counted(SINKS[sink], rows), f"sink {sink}"
 
 
 def topology(folder: Path, *, partitions: int = 6, pairs: bool = False, sink: str = "keys-out"):
@@ -241,13 +243,11 @@ def topology(folder: Path, *, partitions: int = 6, pairs: bool = False, sink: st
     source = topo.source("events", key=["key"], partitions=partitions)
     source.process(aggregate("by-key"), name="keys").sink(sink, target=ParquetSink(folder / "keys"))
     if pairs:
-        source.process(aggregate("by-pair"), name="pairs").sink(
-            "pairs-out", target=ParquetSink(folder / "pairs")
-        )
+        made = source.process(aggregate("by-pair"), name="pairs")
+        made.sink("pairs-out", target=ParquetSink(folder / "pairs"))
     groups = source.repartition(key=["group"], name="by-group", partitions=partitions)
-    groups.process(aggregate("by-group"), name="groups").sink(
-        "groups-out", target=ParquetSink(folder / "groups")
-    )
+    made = groups.process(aggregate("by-group"), name="groups")
+    made.sink("groups-out", target=ParquetSink(folder / "groups"))
     return topo
 
 
@@ -271,20 +271,11 @@ class Pipeline:
     def open(self, reporter=None, config=None, **options):
         from taskplace.spark import Placed
 
-        defaults = {
-            "num.standby.replicas": 1,
-            "acceptable.recovery.lag": 0,
-            "probing.rebalance.interval.ms": 500,
-        }
-        return Placed(
-            self.spark,
-            self.topology(),
-            checkpoint=self.folder / "checkpoint",
-            state_dir=self.folder / "state",
-            config={**defaults, **(config or {})},
-            reporter=reporter,
-            **{"snapshot_interval": 4, **options},
-        )
+        defaults = {"num.standby.replicas": 1, "acceptable.recovery.lag": 0}
+        defaults |= {"probing.rebalance.interval.ms": 500, **(config or {})}
+        where = {"checkpoint": self.folder / "checkpoint", "state_dir": self.folder / "state"}
+        options = {"snapshot_interval": 4, "reporter": reporter, **options}
+        return Placed(self.spark, self.topology(), config=defaults, **where, **options)
 
     def reopen(self, **options) -> None:
         """Restart the driver."""
@@ -317,23 +308,11 @@ class Pipeline:
         placed = self.placed
         for program in placed.programs:
             for name in program.stores:
-                found = sorted(
-                    tuple(row.values()) for row in placed.store(name).to_df().toArrow().to_pylist()
-                )
-                assert found == self.truth(name), f"store {name}, read"
+                found = placed.store(name).to_df().toArrow().to_pylist()
+                assert sorted(tuple(row.values()) for row in found) == self.truth(name), f"store {name}, read"
         with placed.rebalancer.lock:
-            holders = {
-                f"{placed.bridge.app_id}.{member.executor.id}": placed.state.roles(name)
-                for name, member in placed.state.members.items()
-            }
+            at_the_end = planned_copies(placed)
         placed.close()
-        at_the_end = [
-            placed.state_root / home / str(task)
-            for home, roles in holders.items()
-            for part in roles
-            for task in part
-            if task in placed.journal.history
-        ]
         history, watermark = placed.journal.history, placed.journal.last.watermark
         check_copies(self.folder, history, placed.programs, self.truth, at_the_end, watermark)
 

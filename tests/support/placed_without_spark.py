@@ -83,10 +83,8 @@ class Frame:
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
         tables = [pa.concat_tables(part).combine_chunks() for part in parts]
-        tables = [
-            table.append_column(PARTITION, pa.array([number] * len(table), pa.int32()))
-            for number, table in enumerate(tables)
-        ]
+        numbers = [pa.array([number] * len(table), pa.int32()) for number, table in enumerate(tables)]
+        tables = [table.append_column(PARTITION, own) for table, own in zip(tables, numbers, strict=True)]
         return ArrowInput(
             [[b.serialize().to_pybytes() for b in tables[p].to_batches() if b.num_rows] for p in order],
             tables[0].schema.serialize().to_pybytes(),
@@ -99,12 +97,8 @@ class Frame:
             return rows
         columns = {TAG: pa.array([self.sources[topic].tag] * len(rows), pa.int32())}
         for other, source in self.sources.items():
-            columns[other] = (
-                rows.to_struct_array()
-                if other == topic
-                else pa.nulls(len(rows), pa.struct(list(source.rows.schema)))
-            )
-        return pa.table(columns)
+            columns[other] = pa.nulls(len(rows), pa.struct(list(source.rows.schema)))
+        return pa.table({**columns, topic: rows.to_struct_array()})
 
 
 @dataclass
@@ -150,9 +144,8 @@ class World:
         self._me = identity.owner_of(psutil.Process())
         self._homes: dict[tuple[str, Path], Path] = {}
         self._really_home = identity.home.__wrapped__
-        self.spark = SimpleNamespace(
-            read=SimpleNamespace(parquet=self._read), createDataFrame=lambda rows, schema: pa.table({})
-        )
+        reads = SimpleNamespace(parquet=self._read)
+        self.spark = SimpleNamespace(read=reads, createDataFrame=lambda rows, schema: pa.table({}))
         self.come(executors)
         self._patch(monkeypatch)
 
@@ -273,9 +266,7 @@ class World:
         found: list[str] = []
         for i in partitions:
             answer = None
-            while (
-                answer is None and watch <= self.usable()
-            ):  # a task whose executor nobody watches is tried again
+            while answer is None and watch <= self.usable():  # without a watch it is tried again
                 where = (job.locations[i] or "").rpartition("_")[2]
                 answer = self._task(job, i, where if where in self.usable() else min(self.usable()))
             found += answer or ()
@@ -324,15 +315,8 @@ class World:
     def open(self, topology: Topology, *, checkpoint: str = "checkpoint", **options: Any) -> Placed:
         """Create a driver. `options`: the options of `Placed`."""
         config = {"num.standby.replicas": 0, **options.pop("config", {})}
-        return Placed(
-            self.spark,  # type: ignore[arg-type]
-            topology,
-            checkpoint=self.folder / checkpoint,
-            state_dir=self.folder / "state",
-            config=config,
-            bridge=self,
-            **options,
-        )
+        where = {"checkpoint": self.folder / checkpoint, "state_dir": self.folder / "state"}
+        return Placed(self.spark, topology, config=config, bridge=self, **where, **options)  # type: ignore[arg-type]
 
     @staticmethod
     def frame(placed: Placed, topics: Mapping[str, pa.Table]) -> Any:
@@ -340,10 +324,7 @@ class World:
         tags = programs.external_topics(placed.built)
         counts, columns = placed.built.partitions, partition_columns(placed.built)
         return Frame(
-            {
-                t: Source(tag, keys[t], topics[t], counts[t] or 1, columns.get(t, ""))
-                for t, tag in tags.items()
-            }
+            {t: Source(n, keys[t], topics[t], counts[t] or 1, columns.get(t, "")) for t, n in tags.items()}
         )
 
     def batch(self, placed: Placed, number: int, /, **topics: pa.Table) -> None:
@@ -378,10 +359,8 @@ class World:
 
     def sent(self, sink: str) -> dict[int, list[tuple]]:
         """Return a sink's sorted rows by batch."""
-        return {
-            int(path.name.partition("=")[2]): sorted(
-                (tuple(row.values()) for row in self._read(*map(str, path.glob("*.parquet"))).to_pylist()),
-                key=repr,
-            )
-            for path in (self.folder / sink).glob("batch_id=*")
-        }
+        found = {}
+        for path in (self.folder / sink).glob("batch_id=*"):
+            rows = self._read(*map(str, path.glob("*.parquet"))).to_pylist()
+            found[int(path.name.partition("=")[2])] = sorted((tuple(row.values()) for row in rows), key=repr)
+        return found

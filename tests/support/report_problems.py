@@ -6,10 +6,7 @@ import random
 from typing import Any
 
 PARTITIONS = 12
-EVENTS = [
-    [{"kind": "kill", "name": "executor-1"}],
-    [{"kind": "add", "name": "executor-9", "capacity": 2}],
-]
+EVENTS = [[{"kind": "kill", "name": "executor-1"}], [{"kind": "add", "name": "executor-9", "capacity": 2}]]
 
 
 def cluster(*, tasks: int, instances: int, seed: int = 1) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from taskplace.spark.messages import (
     AttemptDescriptor,
     Boundary,
     Change,
+    FollowReport,
+    FollowRequest,
     History,
     Report,
     ReportGroup,
@@ -30,6 +32,7 @@ from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.bins import AttemptReports
 from taskplace.spark.worker.boundary import InternalRows, write_listing
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
+from taskplace.spark.worker.follow import follow
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
@@ -73,16 +76,8 @@ def committed(history: History, root: Path, changes: Changes, batch: int) -> His
     file = f"changelog/{batch}.arrow"
     write_file(root / file, data, sync=False)
     base = history.end
-    change = Change(
-        batch,
-        f"won-{batch}",
-        base.attempt,
-        base.offset + records,
-        records,
-        file,
-        data.size,
-        checksum_of(data),
-    )
+    end, seal = base.offset + records, checksum_of(data)
+    change = Change(batch, f"won-{batch}", base.attempt, end, records, file, data.size, seal)
     return History((*history.changes, change), history.snapshots)
 
 
@@ -113,9 +108,8 @@ class Runtime:
         join = TableJoin("planes", by={"tailnum": "string"}, columns={"seats": "int64"})
         totals = Aggregate("totals", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
         days = Count("days", by={"delay": "int64"})
-        repartition = Operator(
-            "to", "repartition", ("joined",), topic="by-delay", key=("delay",), partitions=3
-        )
+        by_delay = {"topic": "by-delay", "key": ("delay",), "partitions": 3}
+        repartition = Operator("to", "repartition", ("joined",), **by_delay)
 
         def stores(*processors: Any) -> dict[str, StoreSchema]:
             declared = {name: layout for p in processors for name, layout in p.layouts().items()}
@@ -179,9 +173,8 @@ class Runtime:
         mine = [{**r, PARTITION: int(p)} for r, p in zip(rows, at, strict=True) if p == partition]
         half = len(mine) // 2  # two Arrow batches, because Spark may split rows
         parts = [part for part in (mine[:half], mine[half:]) if part]
-        return [
-            pa.RecordBatch.from_pylist(part, schema=self.UNITED).serialize().to_pybytes() for part in parts
-        ]
+        batches = (pa.RecordBatch.from_pylist(part, schema=self.UNITED) for part in parts)
+        return [batch.serialize().to_pybytes() for batch in batches]
 
     def attempt(
         self,
@@ -199,18 +192,16 @@ class Runtime:
         self.be(executor)
         subtopology, partition = task
         program = program or (self.first, self.second)[subtopology]
-        descriptor = AttemptDescriptor(
-            task, planned or f"executor-{executor}", self.history.get(task, History())
-        )
+        history = self.history.get(task, History())
+        descriptor = AttemptDescriptor(task, planned or f"executor-{executor}", history)
         of_stage = self.setting(program, reports, **setting)
         rows = None
         if program.external:
             rows = ExternalRows(of_stage, subtopology, {partition}, self.input(partition, flights, planes))
         internal = InternalRows(of_stage, program.internal, {partition}) if program.internal else None
         with AttemptReports(of_stage) as reporting:
-            context = BinContext(
-                program=program, setting=of_stage, files=reporting.files, external=rows, internal=internal
-            )
+            read = {"external": rows, "internal": internal}
+            context = BinContext(program=program, setting=of_stage, files=reporting.files, **read)
             reporting.add(run_attempt(context, descriptor))
             (report,) = ReportGroup.decode(reporting.report().encode()).reports
         return report
@@ -231,6 +222,13 @@ class Runtime:
         second = [self.attempt(TaskId(1, p), reports=first, executor=executor) for p in range(self.TASKS[1])]
         self.commit(*first, *second)
         return [*first, *second]
+
+    def follow(self, executor: str = "1", **what: Any) -> FollowReport:
+        """Run a follow job on an executor. `what`: `follow` or `snapshot`, the histories of tasks."""
+        self.be(executor)
+        stores = {p.subtopology: tuple(sorted(p.databases)) for p in (self.first, self.second)}
+        roots = str(self.checkpoint), str(self.state)
+        return follow(FollowRequest(f"executor-{executor}", *roots, "app", stores, stores, **what))
 
     def copy(self, task: TaskId, executor: str = "1") -> Path:
         return self.state / f"app.{executor}" / str(task)

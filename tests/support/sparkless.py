@@ -64,18 +64,11 @@ class Sparkless:
             rows = [runtime.input(p, flights, planes) for p in range(runtime.TASKS[subtopology])]
             sizes = tuple(sum(map(len, batches)) for batches in rows)
             arrow = ArrowInput(rows, setting.schema, tuple(range(len(rows))), sizes)
-        stage = stages.Stage(
-            program=program,
-            setting=setting,
-            boundaries=runtime.boundaries(program, reports),
-            arrow=arrow,
-            tasks=self._tasks,
-            idle=frozenset(),
-            expected=self.costs.estimates(
-                self._tasks, arrow.sizes if arrow is not None else (1,) * len(self._tasks)
-            ),
-            histories=runtime.history,
-        )
+        sizes = arrow.sizes if arrow is not None else (1,) * len(self._tasks)
+        work = {"expected": self.costs.estimates(self._tasks, sizes), "histories": runtime.history}
+        read = {"boundaries": runtime.boundaries(program, reports), "arrow": arrow}
+        tasks = {"tasks": self._tasks, "idle": frozenset()}
+        stage = stages.Stage(program=program, setting=setting, **read, **tasks, **work)
         state = SimpleNamespace(
             owners=lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
             behind=lambda: self._tasks,

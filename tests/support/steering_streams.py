@@ -5,29 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import pytest
 
 from tests.support.executors import executor_processes
+from tests.support.placed_harness import wait_until as wait_until
 
 PARTITIONS = 6
 KEYS = 60
 HEAP = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def wait_until(condition, what: str, seconds: float = 60.0) -> None:
-    """Wait for an event. Fail with its name if it does not happen."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(f"not within {seconds:.0f} s: {what}")
-        time.sleep(0.05)
 
 
 def kill(instance: str) -> None:

@@ -16,13 +16,9 @@ class Stream:
     def open(self, topology) -> None:
         from taskplace.spark import Placed
 
-        self.placed = Placed(
-            self.spark,
-            topology,
-            checkpoint=self.folder / "checkpoint",
-            state_dir=self.folder / "state",
-            config={"num.standby.replicas": 1, "acceptable.recovery.lag": 0},
-        )
+        config = {"num.standby.replicas": 1, "acceptable.recovery.lag": 0}
+        where = {"checkpoint": self.folder / "checkpoint", "state_dir": self.folder / "state"}
+        self.placed = Placed(self.spark, topology, config=config, **where)
 
     def reopen(self, topology) -> None:
         """Restart the driver with another topology."""

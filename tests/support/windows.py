@@ -22,9 +22,8 @@ KEY = {"k": "string"}
 def clicks(*rows: tuple[str, int | None]) -> pa.Table:
     """Return rows of a key and a time in minutes."""
     at = [None if minute is None else START + minute * MINUTE for _, minute in rows]
-    return pa.table(
-        {"k": pa.array([k for k, _ in rows], pa.string()), "at": pa.array(at, pa.timestamp("us", tz="UTC"))}
-    )
+    keys = pa.array([k for k, _ in rows], pa.string())
+    return pa.table({"k": keys, "at": pa.array(at, pa.timestamp("us", tz="UTC"))})
 
 
 def quarters(**options: Any) -> Tumbling:
@@ -40,9 +39,8 @@ def hours(
     small = source.process(Count("small", by=KEY, window=first), name="small")
     if repartition:
         small = small.repartition(key="k", name="again", partitions=partitions + 1)
-    totals = Aggregate(
-        "large", by=KEY, window=second, over_changes=first.emit == "changes", n=sum_("count", "int64")
-    )
+    of_changes = {"over_changes": first.emit == "changes"}
+    totals = Aggregate("large", by=KEY, window=second, **of_changes, n=sum_("count", "int64"))
     large = small.process(totals, name="large")
     large.sink("out", target=ParquetSink(world.folder / "out"))
     return topo
