@@ -14,7 +14,7 @@ files and counts, never rows or their keys. Of the error of a source, a sink or 
 the place. Its text, which may have keys, is logged at DEBUG only.
 
 **Warnings that repeat** (`RepeatedWarnings`) are logged at growing intervals, with their count. Some causes are met
-again and again: each visit to an executor finds the same damaged file, and visits come every second. A line for each
+again and again: each follow job on an executor finds the same damaged file, and they come every second. A line for each
 hides all others. One line in all does not say whether it goes on. So the first one is logged at once, and the next
 one after `FIRST_SECONDS`. Each interval is twice the one before, up to `MOST_SECONDS`. A line says how often, and
 since when.

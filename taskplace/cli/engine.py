@@ -23,7 +23,7 @@ from taskplace.cli.documents import (
     one_stdin,
     page_option,
 )
-from taskplace.cli.terminal import columns, show, shown
+from taskplace.cli.terminal import answer, columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.tasks import WIDTH
@@ -54,6 +54,8 @@ def plan(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     """Print what the plan changes and why each task is where it is; with `--task`, only these."""
+    if args.task and args.can_remove is not None:
+        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     if is_directory(args.file, "problem"):
         from taskplace.cli import explain_checkpoint
 
@@ -80,13 +82,8 @@ def _explained(problem: Problem, args: argparse.Namespace) -> int:
 
 def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
-    if args.task:
-        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     removal = can_remove(problem, args.can_remove)
-    if args.output == "json":
-        print(json.dumps(removal.to_dict(), indent=1))
-    else:
-        show([removal.text])
+    answer(args.output, removal.to_dict(), [removal.text])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 

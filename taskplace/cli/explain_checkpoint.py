@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taskplace.cli import codes
@@ -12,13 +12,14 @@ from taskplace.cli.documents import as_options
 from taskplace.cli.status import headline, introduction, unchecked
 from taskplace.cli.terminal import columns, show, shown
 from taskplace.errors import InputError
-from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
+from taskplace.explanation import Explainer, explain_plan, plan_explanation
 from taskplace.explanation.tasks import WIDTH
 from taskplace.spark.inspection.checkpoint import checkpoint_at, committed
 from taskplace.spark.inspection.driver import DriverState, driver_of
-from taskplace.spark.inspection.situation import status_explainer
+from taskplace.spark.inspection.situation import status_explainer, status_removal
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.messages import Manifest
+from taskplace.spark.operator_messages import Status
 from taskplace.wording import count, listed, noun, one_of, wrapped
 from topology.tasks import TaskId
 
@@ -34,10 +35,12 @@ def explain(args: argparse.Namespace) -> int:
     if driver.status is None or not driver.status.executors:
         return _from_the_manifest(args, driver, last)
     ends = {str(task): history.end.offset for task, history in histories.items()}
-    explainer = status_explainer(driver.status, ends, runs=driver.runs, checkpoint=root)
-    with as_options(task="--task", instance="--can-remove"):
-        explained = _explanation if args.can_remove is None else _removal
-        code = explained(args, driver, explainer)
+    if args.can_remove is not None:
+        code = _removal(args, driver, driver.status, ends)
+    else:
+        explainer = status_explainer(driver.status, ends, runs=driver.runs, checkpoint=root)
+        with as_options(task="--task"):
+            code = _explanation(args, driver, explainer)
     return code if driver.runs else codes.NO_DRIVER
 
 
@@ -71,16 +74,11 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
     yield shown([f"{settled}--task explains any task"])
 
 
-def _removal(args: argparse.Namespace, driver: DriverState, explainer: Explainer) -> int:
-    if args.task:
-        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
-    name, known = instance_name(args.can_remove), [one.id for one in explainer.problem.instances]
+def _removal(args: argparse.Namespace, driver: DriverState, status: Status, ends: Mapping[str, int]) -> int:
+    name, known = instance_name(args.can_remove), list(status.executors)
     if name not in known:
         raise InputError("--can-remove", found=args.can_remove, expected=one_of_executors(known))
-    # That no driver runs is in the last line.
-    seen = {copy: one for copy, one in explainer.seen.items() if not one.no_driver}
-    target = explainer.plan.target if any(one.stalled for one in seen.values()) else None
-    removal = can_remove(explainer.problem, name, seen=seen, rates=explainer.rates, target=target)
+    removal = status_removal(status, ends, name, runs=driver.runs, checkpoint=driver.root)
     if args.output == "json":
         _print_json(driver, removal.to_dict())
     else:

@@ -15,6 +15,7 @@ from taskplace.cli.status import input_table
 from taskplace.cli.terminal import answer, columns
 from taskplace.errors import InputError
 from taskplace.record import long_work
+from taskplace.record.words import EXECUTOR
 from taskplace.spark.inspection import checkpoint
 from taskplace.spark.inspection.checkpoint import (
     CheckpointVerification,
@@ -29,8 +30,6 @@ from topology import TaskId
 SHOWN = 20
 #: How many tasks are named in a line about damage.
 NAMED = 5
-#: The first column of the tables of executors.
-EXECUTOR = Column("executor", text=True, least=12)
 #: The roles in the order in which they are shown, with their words.
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 

@@ -1,4 +1,4 @@
-"""`taskplace run`."""
+"""Runs an application, or checks it: `taskplace run`."""
 
 from __future__ import annotations
 

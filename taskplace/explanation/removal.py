@@ -183,11 +183,6 @@ class Removal:
         return replace(self, waits=tuple(waits))
 
     @property
-    def blocking(self) -> tuple[TaskId, ...]:
-        """The tasks that must catch up first."""
-        return tuple(TaskId.parse(wait.task) for wait in self.waits)
-
-    @property
     def text(self) -> str:
         """The answer in one line, with what to do."""
         if self.gone:

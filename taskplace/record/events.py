@@ -37,11 +37,7 @@ WHOLE, OF_TASKS = "whole batch", "tasks: "
 
 
 class InstanceView(Struct, frozen=True):
-    """An instance after a batch: the numbers of its tasks by role, and the lag of all its copies in records.
-
-    >>> InstanceView("executor-1", active=8, standby=8, warmup=0, lag=0).copies
-    16
-    """
+    """An instance after a batch: the numbers of its tasks by role, and the lag of all its copies in records."""
 
     id: str
     active: int
@@ -55,11 +51,6 @@ class InstanceView(Struct, frozen=True):
         """Return a view of an instance with these tasks by role."""
         active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
         return cls(id, active, standby, warmup, lag)
-
-    @property
-    def copies(self) -> int:
-        """The number of copies on this instance, in any role."""
-        return self.active + self.standby + self.warmup
 
 
 class BatchRecovery(Struct, frozen=True):

@@ -235,8 +235,8 @@ def lines(event: BatchDone | Rebalanced | ExecutorLost) -> list[str]:
             return [rebalance_line(event), *(f"  {line}" for line in (*shown.moves, *more))]
 
 
-def loss_line(event: ExecutorLost) -> str:
-    """Return one line for a lost instance.
+def loss_line(event: ExecutorLost, unit: str = "batch") -> str:
+    """Return one line for a lost instance. `unit`: batch, or the round of a simulation.
 
     >>> loss_line(ExecutorLost("executor-1", 10, 8, cancelled=True))
     'lost executor-1 in batch 10 with 8 active tasks; the running stage was stopped, and what had finished counts'
@@ -246,7 +246,7 @@ def loss_line(event: ExecutorLost) -> str:
     cancelled = "; the running stage was stopped, and what had finished counts" if event.cancelled else ""
     tasks = count(event.tasks, "active task")
     word = "leaving:" if event.leaving else "lost"
-    return f"{word} {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"
+    return f"{word} {event.instance} in {unit} {event.batch_id} with {tasks}{cancelled}"
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -162,6 +162,12 @@ def test_variables_of_the_environment(
     assert "not set" in values["input.orders.kafka.servers"]["note"]
 
 
+def test_a_variable_that_is_no_text_is_shown_as_it_is(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, _ = read(capsys, "--set", "input.orders.kafka.servers_env=5")
+    assert values["input.orders.kafka.servers_env"]["value"] == 5
+    assert "input.orders.kafka.servers" not in values
+
+
 def test_secrets_are_hidden(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     override = ["--set", "spark.conf.fs.s3a.secret.key=hunter2more"]
     for output in ("text", "json"):

@@ -183,6 +183,8 @@ def test_values_within_others_are_judged_too(kind, value):
         ("duration[ms]", timedelta(milliseconds=5), timedelta(milliseconds=5)),
         (pa.list_(pa.int64()), (1, None, 2), [1, None, 2]),
         (pa.struct([("a", pa.int64())]), {"a": 1}, {"a": 1}),
+        (pa.struct([("a", pa.int64())]), {"a": pa.scalar(1)}, {"a": 1}),
+        (pa.map_(pa.string(), pa.decimal128(9, 0)), {"a": np.int64(1)}, [("a", Decimal(1))]),
     ],
     ids=str,
 )

@@ -190,7 +190,7 @@ class RunRecorder:
 
     def _loss(self, at: float, event: ExecutorLost) -> None:
         self._losses += not event.leaving
-        text = loss_line(event).replace(" in batch ", f" in {self._unit} ", 1)
+        text = loss_line(event, self._unit)
         self._timeline.append(TimelineRow(at, "leaving" if event.leaving else "loss", text))
         self._recoveries.append(Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving))
         if self._rebalanced is not None and self._rebalanced.assignment:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Roles
+from taskplace.model.plan import Roles, texts_of
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
 from taskplace.record.events import BatchDone, Change, ExecutorLost, InstanceView, Line, Note, Rebalanced
 from taskplace.record.html.of_plan import before
 from taskplace.record.html.of_run import RunRecorder
-from taskplace.record.html.values import Figure, Report, State, named
+from taskplace.record.html.values import Figure, Report, State
 from taskplace.simulation.run import Trajectory
 from taskplace.wording import duration
 
@@ -39,7 +39,7 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
         problem = Problem.from_dict(document)
         now = before(problem)
         even = imbalance_of(problem.tasks, problem.instances, now)
-        recorder.begin_with(Rebalanced(-1, -1, "", assignment=named(now), imbalance=even), "before")
+        recorder.begin_with(Rebalanced(-1, -1, "", assignment=texts_of(now), imbalance=even), "before")
     for event in _events(trajectory):
         recorder.add(event)
     report, draining = recorder.report(), _draining(trajectory)
@@ -89,7 +89,7 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
                 promotions=one.promoted,
                 warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
                 followup=plan.followup,
-                assignment=named(plan.assignment),
+                assignment=texts_of(plan.assignment),
                 to_go=max(0, plan.optimality.moves - one.moved),
                 imbalance=one.imbalance,
                 time=at,

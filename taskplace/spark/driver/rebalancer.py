@@ -17,7 +17,7 @@ from types import MappingProxyType
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
 from taskplace.lag.ranking import Seen
-from taskplace.model.plan import Plan, Roles
+from taskplace.model.plan import Plan, Roles, texts_of
 from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import RebalanceLoop, Trigger
@@ -272,8 +272,8 @@ class Rebalancer:
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
             changes=tuple(map(Change.of, plan.moves)),
-            assignment=_texts(plan.assignment),
-            to_go=_to_go(plan),
+            assignment=texts_of(plan.assignment),
+            to_go=plan.to_go,
             seconds=seconds,
             imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
         )
@@ -296,20 +296,6 @@ class Rebalancer:
 
 def _named(tasks: Sequence[TaskId]) -> str:
     return listed([f"task {task}" for task in tasks], most=10)
-
-
-def _texts(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return an assignment as plain values: by instance and role, the tasks as text."""
-    return {
-        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
-        for name, roles in sorted(assignment.items())
-    }
-
-
-def _to_go(plan: Plan) -> int:
-    """Return the planned moves of active tasks that remain after this step."""
-    moved = sum(move.role == "active" and move.from_ is not None for move in plan.moves)
-    return max(0, plan.optimality.moves - moved)
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:

@@ -355,22 +355,25 @@ def _state(history: History) -> TaskState:
 
 
 def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
-    """Return the files and bytes below each directory of the checkpoint, and of the files beside them."""
+    """Return the files and bytes below each directory of the checkpoint, and of the files beside them.
+
+    Such a directory may be a symbolic link, to another disk. A link below it is not followed: it may lead in a circle.
+    """
     needed = {"changelog": 0, "snapshots": 0}
     for part, kind in kinds.items():
         if (directory := "snapshots" if kind == "snapshot" else kind) in needed:
             needed[directory] += part.size
     sizes: dict[str, Kind] = {}
-    for at, folders, names in os.walk(root):
-        kind = (*Path(at).relative_to(root).parts, "other files")[0]
+    for top in root.iterdir():
+        is_directory = os.path.isdir(top)  # noqa: PTH112 - never raises
+        kind = top.name if is_directory else "other files"
         of = sizes.get(kind, Kind(0, 0, needed.get(kind)))
         files, size = of.files, of.bytes
-        for name in names:
+        below = (Path(at) / name for at, _, names in os.walk(top) for name in names)
+        for path in below if is_directory else (top,):
             with suppress(OSError):
-                files, size = files + 1, size + (Path(at) / name).stat().st_size
-        if names or at != str(root):
-            sizes[kind] = Kind(files, size, of.needed)
-        folders.sort()
+                files, size = files + 1, size + path.stat().st_size
+        sizes[kind] = Kind(files, size, of.needed)
     return dict(sorted(sizes.items()))
 
 

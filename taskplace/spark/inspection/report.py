@@ -85,8 +85,7 @@ def _state(found: Inspection, driver: DriverState) -> State:
         return State("damaged", f"{count(len(found.damaged), 'finding')}; {driver.why}", "bad")
     if status is None or not driver.runs:
         text = "; ".join(filter(None, (driver.why, undone_text(status) if status else "")))
-        tone: Tone = "good" if driver.runs else "bad" if status and status.failed else ""
-        return State("driver runs" if driver.runs else "no driver runs", text, tone)
+        return State("no driver runs", text, "bad" if status and status.failed else "")
     state = state_of(status)
     return State(state.word, f"{state.text}; {driver.why}", state.tone)
 
