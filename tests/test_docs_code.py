@@ -43,17 +43,9 @@ RUN = {
 OWN_DOCTESTS = {"docs/placement.md", "docs/extending.md"}
 #: What a fence may say: languages with code that is run, and those that only show something.
 KNOWN = {
-    "python",
-    "pycon",
-    "yaml",
-    "json",
-    "console",
-    "text",
-    "",
-    "{toctree}",
-    "{eval-rst}",
+    "python", "pycon", "yaml", "json", "console", "text", "", "{toctree}", "{eval-rst}",
     "{literalinclude}",
-}
+}  # fmt: skip
 
 
 def pages_with(pattern: str) -> list[str]:

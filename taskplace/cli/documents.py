@@ -157,18 +157,16 @@ def as_options(**options: str) -> Iterator[None]:
 
 
 def page_option(option: str, path: str | None, output: str = "text") -> None:
-    """Refuse, before the work, a file on standard output beside a JSON document, or in a missing directory.
+    """Refuse, before the work, a file that cannot be written, and one on standard output beside a JSON document.
 
     Errors: `InputError` that names the option.
     """
     if path == STDOUT and output == "json":
         raise InputError(option, found=STDOUT, expected="a path, with --output json")
-    if path is None or path == STDOUT:
-        return
-    folder = Path(path).absolute().parent
-    if not folder.exists():
-        hint = f"{folder} does not exist: mkdir -p {shlex.quote(str(folder))}"
-        raise InputError(option, found=path, expected="a path in a directory that is there", hint=hint)
+    if path not in (None, STDOUT):
+        from taskplace.record.html.page import check_page  # loads jinja2
+
+        check_page(path, option)
 
 
 def is_directory(path: str, *wanted: str) -> bool:

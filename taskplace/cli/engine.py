@@ -13,16 +13,7 @@ from collections.abc import Callable, Iterator
 
 import taskplace
 from taskplace import simulation, validation
-from taskplace.cli import codes
-from taskplace.cli.documents import (
-    STDOUT,
-    as_options,
-    is_directory,
-    json_document,
-    needs,
-    one_stdin,
-    page_option,
-)
+from taskplace.cli import codes, documents
 from taskplace.cli.terminal import answer, columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
@@ -43,7 +34,7 @@ ROUNDS = 1000
 
 def plan(args: argparse.Namespace) -> int:
     """Print the plan of a problem: as a plan.json, or for people."""
-    page_option("--html", args.html, args.output)
+    documents.page_option("--html", args.html, args.output)
     problem = _problem(args.file)
     made = taskplace.plan(problem)
 
@@ -56,12 +47,12 @@ def explain(args: argparse.Namespace) -> int:
     """Print what the plan changes and why each task is where it is; with `--task`, only these."""
     if args.task and args.can_remove is not None:
         raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
-    if is_directory(args.file, "problem"):
+    if documents.is_directory(args.file, "problem"):
         from taskplace.cli import explain_checkpoint
 
         return explain_checkpoint.explain(args)
     problem = _problem(args.file)
-    with as_options(task="--task", instance="--can-remove"):
+    with documents.as_options(task="--task", instance="--can-remove"):
         return _can_remove(problem, args) if args.can_remove is not None else _explained(problem, args)
 
 
@@ -92,13 +83,15 @@ def verify(args: argparse.Namespace) -> int:
 
     A directory is taken for a checkpoint.
     """
-    if is_directory(args.file, "problem"):
+    if documents.is_directory(args.file, "problem"):
         from taskplace.cli import inspect as verify_checkpoint
 
         return verify_checkpoint.verify(args)
-    one_stdin(args.file, "--plan", args.plan)
+    documents.one_stdin(args.file, "--plan", args.plan)
     problem = _problem(args.file)
-    made = Plan.from_dict(json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
+    made = (
+        Plan.from_dict(documents.json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
+    )
     violations = verify_plan(problem, made)
     calm = not violations and stable(problem, made)
     if args.output == "json":
@@ -122,20 +115,22 @@ def verify(args: argparse.Namespace) -> int:
 
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
-    one_stdin(args.file, "--events", args.events)
-    page_option("--html", args.html, args.output)
-    needs("--seed", args.seed, "--random-events", args.random_events is not None)
+    documents.one_stdin(args.file, "--events", args.events)
+    documents.page_option("--html", args.html, args.output)
+    documents.needs("--seed", args.seed, "--random-events", args.random_events is not None)
     rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
     limit = ROUNDS if args.limit is None else validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
-    document = json_document(args.file, "problem", "transcript")
+    document = documents.json_document(args.file, "problem", "transcript")
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         for option in ("events", "random_events", "restore_rate", "limit"):
             given = getattr(args, option)
-            needs(f"--{option.replace('_', '-')}", given, "a problem: a transcript has its own", False)
+            documents.needs(
+                f"--{option.replace('_', '-')}", given, "a problem: a transcript has its own", False
+            )
         with long_work() as show:
             trajectory = simulation.replay(document, progress=show)
     else:
-        events = json_document(args.events, "events") if args.events else []
+        events = documents.json_document(args.events, "events") if args.events else []
         if not isinstance(events, list):
             raise InputError(args.events, found=type(events).__name__, expected=simulation.run.GROUPS)
         groups = [group if isinstance(group, list) else [group] for group in events]
@@ -155,7 +150,7 @@ def simulate(args: argparse.Namespace) -> int:
 
 def _print_with_page(args: argparse.Namespace, text: str, report: Callable[[], Report]) -> None:
     """Print the result, and write the page of `--html`: with "-" to standard output, in place of the result."""
-    if args.html == STDOUT:
+    if args.html == documents.STDOUT:
         sys.stdout.write(page(report()))
         return
     print(text)
@@ -191,4 +186,4 @@ def _plan_lines(made: Plan) -> Iterator[str]:
 
 
 def _problem(path: str) -> Problem:
-    return Problem.from_dict(json_document(path, "problem"))
+    return Problem.from_dict(documents.json_document(path, "problem"))

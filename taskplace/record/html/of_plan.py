@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from taskplace.explanation import Explainer
+from taskplace.explanation.tasks import in_force
 from taskplace.model.plan import Plan, Roles, texts_of
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
@@ -61,11 +62,6 @@ def report_of_plan(plan: Plan, problem: Problem | None = None, *, title: str = "
     )
 
 
-def before(problem: Problem) -> dict[str, Roles]:
-    """Return the assignment in force before a plan."""
-    return {one.id: Roles(one.active, one.standby, one.warmup) for one in problem.instances}
-
-
 def _placements(plan: Plan, problem: Problem | None) -> Placements:
     placements = Placements()
 
@@ -73,7 +69,7 @@ def _placements(plan: Plan, problem: Problem | None) -> Placements:
         return None if problem is None else imbalance_of(problem.tasks, problem.instances, assignment)
 
     if problem is not None:
-        places = before(problem)
+        places = in_force(problem)
         placements.add("before", texts_of(places), text="the assignment in force", imbalance=even(places))
     for label, text, roles, left in (
         ("step", "safe to run now", plan.assignment, plan.to_go),

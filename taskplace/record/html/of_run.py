@@ -32,21 +32,7 @@ from taskplace.record.events import (
     WarmupChange,
     WorkProgress,
 )
-from taskplace.record.html.values import (
-    Figure,
-    InstanceRow,
-    LagsNow,
-    MoveRow,
-    Placements,
-    Reason,
-    Recovery,
-    Report,
-    Samples,
-    State,
-    TimelineRow,
-    copy_lags,
-    move_rows,
-)
+from taskplace.record.html import values
 from taskplace.record.words import loss_line, move_text, phase_rows, summary_rows
 from taskplace.wording import count, counted_since, duration
 
@@ -67,7 +53,7 @@ class _Sample:
     at: float
     event: BatchDone
     lag: int
-    lags: LagsNow
+    lags: values.LagsNow
     imbalance: float | None
 
 
@@ -95,15 +81,15 @@ class RunRecorder:
         self.title, self.clock, self._unit = title, clock, unit
         self.began = clock() if began is None else began
         self.version = 0
-        self.end: State | None = None
+        self.end: values.State | None = None
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()  # by field of a `Summary`
         self._losses, self._until = 0, 0.0
-        self._placements = Placements()
+        self._placements = values.Placements()
         self._samples: list[_Sample] = []
-        self._timeline: deque[TimelineRow] = deque(maxlen=MOST_ROWS)
-        self._moves: deque[MoveRow] = deque(maxlen=MOST_MOVES)
-        self._recoveries: deque[Recovery] = deque(maxlen=MOST_ROWS)
+        self._timeline: deque[values.TimelineRow] = deque(maxlen=MOST_ROWS)
+        self._moves: deque[values.MoveRow] = deque(maxlen=MOST_MOVES)
+        self._recoveries: deque[values.Recovery] = deque(maxlen=MOST_ROWS)
         self._lost_tasks: dict[str, set[str]] = {}
         self._rebalanced: Rebalanced | None = None
         self._summary: Summary | None = None
@@ -131,7 +117,7 @@ class RunRecorder:
                 case ExecutorLost():
                     self._loss(at, event)
                 case Note():
-                    self._timeline.append(TimelineRow(at, "note", event.text))
+                    self._timeline.append(values.TimelineRow(at, "note", event.text))
                 case Finish():
                     self._finish(at, event)
                 case Start() | WorkProgress() | WarmupChange():
@@ -178,8 +164,8 @@ class RunRecorder:
         if event.assignment:
             self._place(at, event, step, event.reason)
         text = f"{step}: {event.reason}; {move_text(event)}"
-        self._timeline.append(TimelineRow(at, "rebalance", text, step if event.assignment else ""))
-        self._moves.extend(move_rows(event.changes, step))
+        self._timeline.append(values.TimelineRow(at, "rebalance", text, step if event.assignment else ""))
+        self._moves.extend(values.move_rows(event.changes, step))
         for k, one in enumerate(self._recoveries):  # the tasks of each loss have new places
             if one.planned is None:
                 lost = self._lost_tasks.pop(one.instance, None)
@@ -191,8 +177,10 @@ class RunRecorder:
     def _loss(self, at: float, event: ExecutorLost) -> None:
         self._losses += not event.leaving
         text = loss_line(event, self._unit)
-        self._timeline.append(TimelineRow(at, "leaving" if event.leaving else "loss", text))
-        self._recoveries.append(Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving))
+        self._timeline.append(values.TimelineRow(at, "leaving" if event.leaving else "loss", text))
+        self._recoveries.append(
+            values.Recovery(at, event.instance, event.batch_id, event.tasks, event.leaving)
+        )
         if self._rebalanced is not None and self._rebalanced.assignment:
             roles = self._rebalanced.assignment.get(event.instance, {})
             self._lost_tasks[event.instance] = set(roles.get("active", ()))
@@ -202,18 +190,18 @@ class RunRecorder:
         if event.totals is not None:
             self._end_with(event.totals)
         if event.exit_code == INTERRUPTED:
-            self.end = State("interrupted", "it goes on after its last committed batch", "busy")
+            self.end = values.State("interrupted", "it goes on after its last committed batch", "busy")
         elif event.error is not None:
-            self._timeline.append(TimelineRow(at, "failure", event.error))
-            self.end = State("failed", event.error, "bad")
+            self._timeline.append(values.TimelineRow(at, "failure", event.error))
+            self.end = values.State("failed", event.error, "bad")
         elif self.end is None:
-            self.end = State("ended", "", "good")
+            self.end = values.State("ended", "", "good")
 
     def _end_with(self, summary: Summary) -> None:
         self._summary = summary
-        self.end = State("ended", "", "good")
+        self.end = values.State("ended", "", "good")
         if summary.ok is not None:
-            self.end = State("checked", summary.check or "", "good")
+            self.end = values.State("checked", summary.check or "", "good")
             self.end = self.end if summary.ok else replace(self.end, word="check failed", tone="bad")
 
     def _label(self, event: Rebalanced) -> str:
@@ -242,16 +230,16 @@ class RunRecorder:
 
     # -- the report
 
-    def report(self, reasons: tuple[Reason, ...] = ()) -> Report:
+    def report(self, reasons: tuple[values.Reason, ...] = ()) -> values.Report:
         """Return the report of what has happened so far. `reasons`: why each task is where it is."""
         with self._lock:
-            copies, more = copy_lags([sample.lags for sample in self._samples])
+            copies, more = values.copy_lags([sample.lags for sample in self._samples])
             left_out = [f"{count(more, 'copy', 'copies')} with smaller lags"] if more else []
             if unseen := self._counts["batches"] - len(self._samples):
                 left_out.append(f"samples of {count(unseen, self._unit, 'batches')}")
             if self._placements.merged:
                 left_out.append(count(self._placements.merged, "earlier assignment"))
-            return Report(
+            return values.Report(
                 kind="run",
                 title=self.title,
                 state=self.state(),
@@ -273,15 +261,15 @@ class RunRecorder:
                 left_out=tuple(left_out),
             )
 
-    def state(self) -> State:
+    def state(self) -> values.State:
         """Return the state of the run in words."""
         if self.end is not None:
             return self.end
         if self._rebalanced is not None and self._rebalanced.followup:
-            return State("running", "the assignment is not yet the target", "busy", live=True)
-        return State("running", "", "good", live=True)
+            return values.State("running", "the assignment is not yet the target", "busy", live=True)
+        return values.State("running", "", "good", live=True)
 
-    def _figures(self) -> Iterator[Figure]:
+    def _figures(self) -> Iterator[values.Figure]:
         """Yield the headline figures: of the summary if there is one, else of what was counted so far."""
         last, rebalanced, losses = self._last, self._rebalanced, self._losses
         counted = self._summary or replace_fields(Summary(seconds=self._until), **self._counts)
@@ -290,38 +278,38 @@ class RunRecorder:
         )  # else an earlier run did a part
         of = f" of {last.total:,}" if last and last.total and whole else ""
         rate = f"{last.rows_per_second:,.0f} rows/s in batch {last.batch_id}" if last else ""
-        yield Figure("batches", f"{counted.batches:,}{of}", rate)
+        yield values.Figure("batches", f"{counted.batches:,}{of}", rate)
         bad = sum(counted.bad_records.values())
-        yield Figure("rows", f"{counted.rows:,}", f"{bad:,} bad" if bad else "")
+        yield values.Figure("rows", f"{counted.rows:,}", f"{bad:,} bad" if bad else "")
         if late := counted.late or (last and last.late):
             text = f"{counted_since(late.since)}; {late.here:,} since this driver started"
-            yield Figure("late rows", f"{late.total:,}", text)
-        yield Figure("time", duration(counted.seconds or self._until), "since the start")
+            yield values.Figure("late rows", f"{late.total:,}", text)
+        yield values.Figure("time", duration(counted.seconds or self._until), "since the start")
         generation = f"generation {rebalanced.generation}" if rebalanced else ""
-        yield Figure("rebalances", f"{counted.rebalances:,}", generation)
-        yield Figure("executors lost", f"{losses:,}", "", "bad" if losses else "")
-        yield Figure("promotions", f"{counted.promotions:,}", "caught-up copies took over at once")
+        yield values.Figure("rebalances", f"{counted.rebalances:,}", generation)
+        yield values.Figure("executors lost", f"{losses:,}", "", "bad" if losses else "")
+        yield values.Figure("promotions", f"{counted.promotions:,}", "caught-up copies took over at once")
         text = f"by active tasks in all batches; {counted.snapshot_records:,} more out of snapshots"
-        yield Figure("records replayed", f"{counted.replayed_records:,}", text)
+        yield values.Figure("records replayed", f"{counted.replayed_records:,}", text)
         scratch = counted.scratch_restores
-        yield Figure(
+        yield values.Figure(
             "restored from scratch",
             f"{scratch:,}",
             "active tasks without a local copy",
             "bad" if scratch and losses else "",
         )
         lag = sum(view.lag for view in last.placement) if last else 0
-        yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
+        yield values.Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
         if rebalanced is not None and rebalanced.imbalance is not None:
-            yield Figure("imbalance", f"{rebalanced.imbalance:.2f}", "largest load / mean")
+            yield values.Figure("imbalance", f"{rebalanced.imbalance:.2f}", "largest load / mean")
         if counted.ok is not None:
-            check = Figure("check", "right", counted.check or "", "good")
+            check = values.Figure("check", "right", counted.check or "", "good")
             yield check if counted.ok else replace(check, value="wrong", tone="bad")
 
-    def _columns(self) -> Samples:
+    def _columns(self) -> values.Samples:
         samples = self._samples
         names = list(dict.fromkeys(name for sample in samples for name in sample.event.phases))
-        return Samples(
+        return values.Samples(
             at=tuple(sample.at for sample in samples),
             number=tuple(sample.event.batch_id for sample in samples),
             rows=tuple(sample.event.rows for sample in samples),
@@ -331,7 +319,7 @@ class RunRecorder:
             imbalance=tuple(sample.imbalance for sample in samples),
         )
 
-    def _lags(self, event: BatchDone) -> LagsNow:
+    def _lags(self, event: BatchDone) -> values.LagsNow:
         assignment = self._rebalanced.assignment if self._rebalanced else {}
         flat = [(lag, name, task) for name, lags in event.lags.items() for task, lag in lags.items()]
         return {
@@ -342,17 +330,17 @@ class RunRecorder:
             for lag, name, task in sorted(flat, reverse=True)[:MOST_LAGS]
         }
 
-    def _rows(self) -> Iterator[InstanceRow]:
+    def _rows(self) -> Iterator[values.InstanceRow]:
         views = self._last.placement if self._last else ()
         for view in views:
-            yield InstanceRow(view.id, view.active, view.standby, view.warmup, view.lag)
+            yield values.InstanceRow(view.id, view.active, view.standby, view.warmup, view.lag)
         there = {view.id for view in views}
         for name, word in self._gone.items():
             if name not in there:
-                yield InstanceRow(name, 0, 0, 0, None, word)
+                yield values.InstanceRow(name, 0, 0, 0, None, word)
 
 
-def report_of_lines(events: Sequence[Line]) -> Report:
+def report_of_lines(events: Sequence[Line]) -> values.Report:
     """Return the report of a run from its events, of which the first is its `Start` (`read_run_lines`)."""
     start = events[0]
     title = start.application if isinstance(start, Start) else ""
@@ -362,7 +350,7 @@ def report_of_lines(events: Sequence[Line]) -> Report:
     made = recorder.report()
     if made.state.live:
         text = "the lines have no end: the run goes on, or was killed"
-        made = replace(made, state=State("cut off", text, "busy"))
+        made = replace(made, state=values.State("cut off", text, "busy"))
     return made
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from taskplace.explanation.tasks import in_force
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles, texts_of
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
 from taskplace.record.events import BatchDone, Change, ExecutorLost, InstanceView, Line, Note, Rebalanced
-from taskplace.record.html.of_plan import before
 from taskplace.record.html.of_run import RunRecorder
 from taskplace.record.html.values import Figure, Report, State
 from taskplace.simulation.run import Trajectory
@@ -37,7 +37,7 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
     document = trajectory.transcript.get("problem")
     if document:
         problem = Problem.from_dict(document)
-        now = before(problem)
+        now = in_force(problem)
         even = imbalance_of(problem.tasks, problem.instances, now)
         recorder.begin_with(Rebalanced(-1, -1, "", assignment=texts_of(now), imbalance=even), "before")
     for event in _events(trajectory):
