@@ -201,15 +201,14 @@ class RepeatedWarnings:
         key: Hashable = "",
         kind: object = None,
         level: int = logging.WARNING,
-        exc_info: bool = False,
-        stacklevel: int = 2,
+        **options: Any,
     ) -> None:
         """Log a warning, with its count, if it is to be logged now.
 
         `key`, `kind`: as of `again`; the others: as of `logging`.
         """
         if (times := self.again(key, kind=kind)) is not None:
-            log.log(level, f"{message}%s", *args, times, exc_info=exc_info, stacklevel=stacklevel)
+            log.log(level, f"{message}%s", *args, times, **{"stacklevel": 2, **options})
 
     def settle(self, log: logging.Logger, message: str, *args: object, key: Hashable = "") -> None:
         """Note that the cause of a warning is gone, and log that, if there was one."""

@@ -41,12 +41,8 @@ class Application(Protocol):
 
 #: The methods that are called, if they are there, with their arguments.
 CALLED: Mapping[str, Sequence[str]] = {
-    "topology": (),
-    "sources": ("spark",),
-    "prepare": (),
-    "batches": (),
-    "check": ("spark",),
-}
+    **dict.fromkeys(("topology", "prepare", "batches"), ()), **dict.fromkeys(("sources", "check"), ("spark",))
+}  # fmt: skip
 SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")
 """What the extra `spark` brings."""
 

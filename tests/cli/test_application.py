@@ -53,13 +53,6 @@ def test_an_unknown_class_has_a_hint_only_if_one_is_alike(shop, capsys, name, ne
     )
 
 
-def test_a_topology_that_cannot_be_is_bad_input(shop, capsys):
-    assert main(["run", shop("shop:Broken")]) == 2
-    line = one_line(capsys)
-    assert "orders" in line
-    assert "items" in line
-
-
 def test_a_bad_configuration_is_bad_input_before_anything_is_imported(shop, capsys):
     assert main(["run", shop(more="placement: {num.standby.replica: 1}\n")]) == 2
     assert "placement.num.standby.replica" in one_line(capsys)

@@ -194,13 +194,6 @@ def test_only_stuck_copies_need_a_plan(placed, capsys, monkeypatch):
     assert capsys.readouterr().out.splitlines()[-1].startswith("executor-2: no: ")
 
 
-def test_a_task_and_an_executor_are_two_questions(placed, capsys):
-    assert main(["explain", str(placed.checkpoint), "--task", "0_0", "--can-remove", "1"]) == 2
-    assert one_line(capsys).startswith(
-        "taskplace: --task: found '0_0', expected either --task or --can-remove"
-    )
-
-
 def test_without_a_driver_nothing_can_be_drained(placed, capsys):
     path = str(placed.checkpoint)
     placed.close()

@@ -41,19 +41,6 @@ def test_an_address_of_the_live_page(address, port, host, shop, given):
     assert (given[0].report.ui_port, given[0].report.ui_host) == (port, host)
 
 
-@pytest.mark.parametrize(
-    ("address", "said"),
-    [
-        ("here", "--ui: found 'here'"),
-        ("203.0.113.1:0", "report.ui.port: found '203.0.113.1:0 ("),
-    ],
-)
-def test_an_address_that_cannot_be_used_starts_nothing(address, said, shop, given, capsys):
-    assert main(["run", shop(), "--ui", address]) == 2
-    assert said in capsys.readouterr().err
-    assert given == []
-
-
 def test_a_taken_port_starts_nothing_and_is_found_by_a_check(shop, given, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

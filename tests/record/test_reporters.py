@@ -99,13 +99,6 @@ def test_both_ways_tell_the_same(way, request):
     assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
 
 
-def test_plain_has_a_line_a_batch_with_the_placement(plain):
-    line = next(line for line in plain.splitlines() if line.startswith("batch 10 (11 of 27)"))
-    assert "13,421 rows in 5.5 s (2,440 rows/s), generation 4" in line
-    assert "| 0: 12 active, 12 standby, 1 warm-up, lag 340 | 1: 12 active | 2: lost" in line
-    assert "\x1b" not in plain
-
-
 def cells(view: str) -> list[list[str]]:
     """The rows of the last table of a view."""
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in view.splitlines() if "│" in line]

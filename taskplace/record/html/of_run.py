@@ -20,18 +20,7 @@ from typing import assert_never
 
 from msgspec.structs import replace as replace_fields
 
-from taskplace.record.events import (
-    BatchDone,
-    ExecutorLost,
-    Finish,
-    Line,
-    Note,
-    Rebalanced,
-    Start,
-    Summary,
-    WarmupChange,
-    WorkProgress,
-)
+from taskplace.record import events
 from taskplace.record.html import values
 from taskplace.record.words import loss_line, move_text, phase_rows, summary_rows
 from taskplace.wording import count, counted_since, duration
@@ -51,7 +40,7 @@ class _Sample:
     """A batch: when it was committed, the event, its lag in all, the copies that lack most, and the imbalance."""
 
     at: float
-    event: BatchDone
+    event: events.BatchDone
     lag: int
     lags: values.LagsNow
     imbalance: float | None
@@ -65,7 +54,7 @@ class RunRecorder:
     - `version` counts the events; `end` is the state after the end of the run, None before
 
     >>> recorder = RunRecorder("flights", clock=lambda: 100.0)
-    >>> recorder.batch(BatchDone(0, 2, 1_000, 4.0, {}, (), 1))
+    >>> recorder.batch(events.BatchDone(0, 2, 1_000, 4.0, {}, (), 1))
     >>> recorder.report().figures[0].value
     '1 of 2'
     """
@@ -91,12 +80,12 @@ class RunRecorder:
         self._moves: deque[values.MoveRow] = deque(maxlen=MOST_MOVES)
         self._recoveries: deque[values.Recovery] = deque(maxlen=MOST_ROWS)
         self._lost_tasks: dict[str, set[str]] = {}
-        self._rebalanced: Rebalanced | None = None
-        self._summary: Summary | None = None
-        self._last: BatchDone | None = None
+        self._rebalanced: events.Rebalanced | None = None
+        self._summary: events.Summary | None = None
+        self._last: events.BatchDone | None = None
         self._gone: dict[str, str] = {}
 
-    def begin_with(self, event: Rebalanced, label: str = "") -> None:
+    def begin_with(self, event: events.Rebalanced, label: str = "") -> None:
         """Begin with an assignment that was in force before; it counts as no rebalance."""
         with self._lock:
             self._rebalanced = event
@@ -104,23 +93,23 @@ class RunRecorder:
 
     # -- events
 
-    def add(self, event: Line) -> None:
+    def add(self, event: events.Line) -> None:
         """Remember an event. What a page shows of work is the lags of copies, and of warm-ups their rebalances."""
         with self._lock:
             self.version += 1
             at = max(0.0, event.at - self.began)
             match event:
-                case BatchDone():
+                case events.BatchDone():
                     self._batch(at, event)
-                case Rebalanced():
+                case events.Rebalanced():
                     self._rebalance(at, event)
-                case ExecutorLost():
+                case events.ExecutorLost():
                     self._loss(at, event)
-                case Note():
+                case events.Note():
                     self._timeline.append(values.TimelineRow(at, "note", event.text))
-                case Finish():
+                case events.Finish():
                     self._finish(at, event)
-                case Start() | WorkProgress() | WarmupChange():
+                case events.Start() | events.WorkProgress() | events.WarmupChange():
                     return
                 case _:
                     assert_never(event)
@@ -130,9 +119,9 @@ class RunRecorder:
 
     def note(self, text: str) -> None:
         """Remember a line of text."""
-        self.add(Note(text))
+        self.add(events.Note(text))
 
-    def summary(self, summary: Summary) -> None:
+    def summary(self, summary: events.Summary) -> None:
         """Remember the summary; the run has ended."""
         with self._lock:
             self.version += 1
@@ -141,7 +130,7 @@ class RunRecorder:
     def close(self) -> None:
         """Nothing to give back."""
 
-    def _batch(self, at: float, event: BatchDone) -> None:
+    def _batch(self, at: float, event: events.BatchDone) -> None:
         self._last = event
         self._counts.update(batches=1, rows=event.rows)
         if (recovery := event.recovery) is not None:
@@ -158,7 +147,7 @@ class RunRecorder:
             self._samples[:half] = self._samples[:half:2]
         self._recover(at, event)
 
-    def _rebalance(self, at: float, event: Rebalanced) -> None:
+    def _rebalance(self, at: float, event: events.Rebalanced) -> None:
         self._counts.update(rebalances=1, promotions=event.promotions)
         self._rebalanced, step = event, self._label(event)
         if event.assignment:
@@ -174,7 +163,7 @@ class RunRecorder:
                     one, planned=at - one.at, promoted=None if lost is None else promoted
                 )
 
-    def _loss(self, at: float, event: ExecutorLost) -> None:
+    def _loss(self, at: float, event: events.ExecutorLost) -> None:
         self._losses += not event.leaving
         text = loss_line(event, self._unit)
         self._timeline.append(values.TimelineRow(at, "leaving" if event.leaving else "loss", text))
@@ -186,7 +175,7 @@ class RunRecorder:
             self._lost_tasks[event.instance] = set(roles.get("active", ()))
         self._gone[event.instance] = "leaving" if event.leaving else "lost"
 
-    def _finish(self, at: float, event: Finish) -> None:
+    def _finish(self, at: float, event: events.Finish) -> None:
         if event.totals is not None:
             self._end_with(event.totals)
         if event.exit_code == INTERRUPTED:
@@ -197,22 +186,22 @@ class RunRecorder:
         elif self.end is None:
             self.end = values.State("ended", "", "good")
 
-    def _end_with(self, summary: Summary) -> None:
+    def _end_with(self, summary: events.Summary) -> None:
         self._summary = summary
         self.end = values.State("ended", "", "good")
         if summary.ok is not None:
             self.end = values.State("checked", summary.check or "", "good")
             self.end = self.end if summary.ok else replace(self.end, word="check failed", tone="bad")
 
-    def _label(self, event: Rebalanced) -> str:
+    def _label(self, event: events.Rebalanced) -> str:
         """Return the name of an assignment."""
         return f"{'generation' if self._unit == 'batch' else self._unit} {event.generation}"
 
-    def _place(self, at: float, event: Rebalanced, label: str, text: str) -> None:
+    def _place(self, at: float, event: events.Rebalanced, label: str, text: str) -> None:
         placements, even = self._placements, event.imbalance
         placements.add(label, event.assignment, at=at, text=text, imbalance=even, to_go=event.to_go)
 
-    def _recover(self, at: float, event: BatchDone) -> None:
+    def _recover(self, at: float, event: events.BatchDone) -> None:
         """Note for each loss that its batch was committed, and that every standby has caught up again."""
         whole = event.behind == 0 and not (self._rebalanced and self._rebalanced.followup)
         for k, one in enumerate(self._recoveries):
@@ -272,11 +261,10 @@ class RunRecorder:
     def _figures(self) -> Iterator[values.Figure]:
         """Yield the headline figures: of the summary if there is one, else of what was counted so far."""
         last, rebalanced, losses = self._last, self._rebalanced, self._losses
-        counted = self._summary or replace_fields(Summary(seconds=self._until), **self._counts)
-        whole = (
-            last is not None and last.batch_id + 1 == self._counts["batches"]
-        )  # else an earlier run did a part
-        of = f" of {last.total:,}" if last and last.total and whole else ""
+        counted = self._summary or replace_fields(events.Summary(seconds=self._until), **self._counts)
+        of = ""
+        if last and last.total and last.batch_id + 1 == self._counts["batches"]:  # no earlier run did a part
+            of = f" of {last.total:,}"
         rate = f"{last.rows_per_second:,.0f} rows/s in batch {last.batch_id}" if last else ""
         yield values.Figure("batches", f"{counted.batches:,}{of}", rate)
         bad = sum(counted.bad_records.values())
@@ -291,13 +279,9 @@ class RunRecorder:
         yield values.Figure("promotions", f"{counted.promotions:,}", "caught-up copies took over at once")
         text = f"by active tasks in all batches; {counted.snapshot_records:,} more out of snapshots"
         yield values.Figure("records replayed", f"{counted.replayed_records:,}", text)
-        scratch = counted.scratch_restores
-        yield values.Figure(
-            "restored from scratch",
-            f"{scratch:,}",
-            "active tasks without a local copy",
-            "bad" if scratch and losses else "",
-        )
+        scratch, without = counted.scratch_restores, "active tasks without a local copy"
+        tone: values.Tone = "bad" if scratch and losses else ""
+        yield values.Figure("restored from scratch", f"{scratch:,}", without, tone)
         lag = sum(view.lag for view in last.placement) if last else 0
         yield values.Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
         if rebalanced is not None and rebalanced.imbalance is not None:
@@ -319,7 +303,7 @@ class RunRecorder:
             imbalance=tuple(sample.imbalance for sample in samples),
         )
 
-    def _lags(self, event: BatchDone) -> values.LagsNow:
+    def _lags(self, event: events.BatchDone) -> values.LagsNow:
         assignment = self._rebalanced.assignment if self._rebalanced else {}
         flat = [(lag, name, task) for name, lags in event.lags.items() for task, lag in lags.items()]
         return {
@@ -340,12 +324,12 @@ class RunRecorder:
                 yield values.InstanceRow(name, 0, 0, 0, None, word)
 
 
-def report_of_lines(events: Sequence[Line]) -> values.Report:
+def report_of_lines(lines: Sequence[events.Line]) -> values.Report:
     """Return the report of a run from its events, of which the first is its `Start` (`read_run_lines`)."""
-    start = events[0]
-    title = start.application if isinstance(start, Start) else ""
+    start = lines[0]
+    title = start.application if isinstance(start, events.Start) else ""
     recorder = RunRecorder(title, began=start.at)
-    for event in events[1:]:
+    for event in lines[1:]:
         recorder.add(event)
     made = recorder.report()
     if made.state.live:
@@ -354,7 +338,7 @@ def report_of_lines(events: Sequence[Line]) -> values.Report:
     return made
 
 
-def _facts(summary: Summary) -> tuple[tuple[str, str], ...]:
+def _facts(summary: events.Summary) -> tuple[tuple[str, str], ...]:
     """Return all counts of a summary, and the median seconds of each phase of a batch."""
     phases = [
         (f"median of a batch: {name}", f"{took}{f' ({share})' if share else ''}")

@@ -6,7 +6,6 @@ import pytest
 
 from taskplace.record.html import RunRecorder, write_page
 from taskplace.record.html.values import Reason
-from tests.support.browser import PHONE
 from tests.support.run_events import SUMMARY, Clock, events, tell_events
 
 REASONS = tuple(
@@ -65,16 +64,6 @@ def test_it_opens_offline_and_draws_every_chart(opened, run_page):
     assert opened.errors() == []
 
 
-def test_the_figures_are_those_of_the_summary(opened):
-    figures = opened.figures()
-    assert figures["batches"].split()[0] == str(SUMMARY.batches)
-    assert figures["rows"] == f"{SUMMARY.rows:,}"
-    assert figures["promotions"] == str(SUMMARY.promotions)
-    assert figures["records replayed"] == str(SUMMARY.replayed_records)
-    assert figures["late rows"] == "1,200"
-    assert figures["check"] == "right"
-
-
 def test_batches_losses_and_recoveries_are_those_of_the_events(opened):
     told = [event for _, event in events() if type(event).__name__ == "BatchDone"]
     batches = opened.script(ROWS, "batches")
@@ -100,12 +89,3 @@ def test_all_text_has_enough_contrast(browser, run_page, dark):
     for details in browser.all("details.data:not([open]) > summary"):
         browser.script("arguments[0].click()", details)
     assert browser.script(FAINT) == []
-
-
-def test_a_phone_does_not_scroll_sideways(browser, run_page):
-    browser.open(run_page, width=PHONE, height=740)
-    for details in browser.all("details.data:not([open]) > summary"):
-        browser.script("arguments[0].click()", details)
-    assert browser.script("return document.documentElement.scrollWidth") == PHONE
-    assert browser.script(FAINT) == []
-    assert browser.errors() == []
