@@ -90,6 +90,7 @@ class TerminalReporter:
         if not event.leaving:
             gone = {view.id: replace(view, alive=view.id != event.instance) for view in self._placement}
             self._placement = tuple(gone.values())
+            self._redraw()
         self.console.print(Text(words.loss_line(event), style="bold red"))
 
     def note(self, text: str) -> None:
