@@ -94,23 +94,27 @@ def verify(args: argparse.Namespace) -> int:
     )
     violations = verify_plan(problem, made)
     calm = not violations and stable(problem, made)
-    if args.output == "json":
-        listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
-        whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
-        print(json.dumps({**whole, "violations": listed}, indent=1))
-    elif violations:
-        show(f"violation: {v}" for v in violations)
-    elif calm:
-        print("valid; stable: nothing has to move")
-    else:
-        number = changes(problem, made)
-        roles = (
-            f"{count(number, 'role')} {noun(number, 'changes', 'change')}" if number else "no role changes"
-        )
-        print(f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}")
+    listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
+    found = {
+        "schema": "taskplace.verification/1",
+        "valid": not violations,
+        "stable": calm,
+        "violations": listed,
+    }
+    lines = [f"violation: {v}" for v in violations] or [_valid(problem, made, calm=calm)]
+    answer(args.output, found, lines)
     if violations:
         return codes.FAILED
     return codes.DONE if calm else codes.MOVES
+
+
+def _valid(problem: Problem, made: Plan, *, calm: bool) -> str:
+    """Return what a valid plan changes."""
+    if calm:
+        return "valid; stable: nothing has to move"
+    number = changes(problem, made)
+    roles = f"{count(number, 'role')} {noun(number, 'changes', 'change')}" if number else "no role changes"
+    return f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}"
 
 
 def simulate(args: argparse.Namespace) -> int:
@@ -136,10 +140,9 @@ def simulate(args: argparse.Namespace) -> int:
         groups = [group if isinstance(group, list) else [group] for group in events]
         problem = Problem.from_dict(document)
         if args.random_events is not None:
-            count = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
-            groups += [
-                [e.to_dict() for e in group] for group in random_events(problem, count, args.seed or 0)
-            ]
+            number = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
+            random = random_events(problem, number, args.seed or 0)
+            groups += [[event.to_dict() for event in group] for group in random]
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
 
@@ -170,10 +173,8 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     """Yield what each instance holds, the moves, what can be cleaned up, and the warnings."""
     width = max((len(name) for name in made.assignment), default=0)
     for name, roles in sorted(made.assignment.items()):
-        held = ", ".join(
-            f"{len(tasks)} {role}"
-            for role, tasks in zip(("active", "standby", "warm-up"), roles, strict=True)
-        )
+        numbers = zip(("active", "standby", "warm-up"), roles, strict=True)
+        held = ", ".join(f"{len(tasks)} {role}" for role, tasks in numbers)
         slots = made.slots.get(name, ())
         dealt = f"; actives per slot: {' '.join(str(len(slot)) for slot in slots)}" if slots else ""
         yield f"{name:<{width}}  {held}{dealt}"

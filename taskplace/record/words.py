@@ -237,9 +237,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         "batches": summary.batches,
         "rows": summary.rows,
         **{f"bad records of {topic}": number for topic, number in sorted(summary.bad_records.items())},
-        **{
-            f"skipped offsets of {topic}": number for topic, number in sorted(summary.skipped_offsets.items())
-        },
+        **{f"skipped offsets of {name}": number for name, number in sorted(summary.skipped_offsets.items())},
         **({} if late is None else {f"late rows {counted_since(late.since)}": late.total}),
         "late rows since this driver started": summary.late_rows,
         "rebalances": summary.rebalances,

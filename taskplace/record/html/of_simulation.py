@@ -20,6 +20,8 @@ from taskplace.wording import duration
 
 #: The events that take an instance away.
 LOSSES = ("kill", "stop")
+_STABLE = State("stable", "nothing is left to do", "good")
+_NOT_STABLE = State("not stable", "the limit of rounds came first", "busy")
 #: The most letters of an event.
 LETTERS = 200
 
@@ -46,9 +48,7 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
     return replace(
         report,
         kind="simulation",
-        state=State("stable", "nothing is left to do", "good")
-        if trajectory.stable
-        else State("not stable", "the limit of rounds came first", "busy"),
+        state=_STABLE if trajectory.stable else _NOT_STABLE,
         made=time.time(),
         began=None,
         virtual=True,
@@ -71,13 +71,8 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
         at, plan = datetime.fromtimestamp(one.time_ms / 1000, UTC), one.plan
         for event in one.events:
             if event.kind in LOSSES:
-                yield ExecutorLost(
-                    event.name,
-                    k,
-                    len(in_force.get(event.name, Roles()).active),
-                    event.kind == "stop",
-                    time=at,
-                )
+                active = len(in_force.get(event.name, Roles()).active)
+                yield ExecutorLost(event.name, k, active, event.kind == "stop", time=at)
             else:
                 yield Note(str(event)[:LETTERS], time=at)
         if plan.moves or one.events or k == 0 or plan.followup != followup:
@@ -96,16 +91,17 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
             )
         in_force, followup = plan.assignment, plan.followup
         lags = {name: {str(task): lag for task, lag in each.items()} for name, each in one.lags.items()}
+        views = (
+            InstanceView.of(name, roles._asdict(), sum(lags.get(name, {}).values()))
+            for name, roles in sorted(plan.assignment.items())
+        )
         yield BatchDone(
             batch_id=k,
             total=None,
             rows=0,
             seconds=0.0,
             phases={},
-            placement=tuple(
-                InstanceView.of(name, roles._asdict(), sum(lags.get(name, {}).values()))
-                for name, roles in sorted(plan.assignment.items())
-            ),
+            placement=tuple(views),
             generation=k,
             lags=lags,
             behind=sum(lag > enough for each in lags.values() for lag in each.values()),
