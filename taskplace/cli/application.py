@@ -184,6 +184,6 @@ def check_inputs(application: Any, settings: Settings) -> None:
     if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
         return
     for path, directory in application.missing_inputs().items():
-        near = nearest_file(directory, "*", Path.is_dir)
+        near = nearest_file(directory, "*", os.path.isdir)
         hint = f"did you mean {near!r}?" if near else ""
         raise ConfigError(path, found=str(directory), expected="a directory that exists", hint=hint)

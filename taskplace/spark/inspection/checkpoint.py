@@ -437,7 +437,7 @@ def checkpoint_at(given: str | Path) -> Path:
             if path.exists()
             else f"there is no such directory; expected {_EXPECTED}"
         )
-        near = nearest_file(path, "*", Path.is_dir)
+        near = nearest_file(path, "*", os.path.isdir)
     hint = f"did you mean {near}?" if near else ""
     wrong = InputError(str(path), found=says, expected=_EXPECTED, hint=hint)
     raise plainly(wrong, "; ".join(filter(None, (says, hint))))

@@ -122,7 +122,7 @@ def _rows(status: Status) -> Iterator[InstanceRow]:
         rate, draining = one.restore_rate, "draining" if one.draining else ""
         active, standby, warmup = map(len, (one.active, one.standby, one.warmup))
         note = one.host if rate is None else f"{one.host}, restores {count(round(rate), 'record')}/s"
-        yield InstanceRow(name, active, standby, warmup, one.lag, draining, note)
+        yield InstanceRow(name, active, standby, warmup, one.lag, state=draining, note=note)
 
 
 def _copies(status: Status) -> Iterator[CopyLag]:
