@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -231,11 +232,9 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} twice in one object"
-        )
+    twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+    if twice:
+        raise ValueError(f"the key {twice[0]!r} twice in one object")
     return dict(pairs)
 
 
