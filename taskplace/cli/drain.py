@@ -14,10 +14,12 @@ from taskplace.cli import codes, documents
 from taskplace.cli.status import document_schema
 from taskplace.cli.terminal import answer
 from taskplace.errors import InputError, TaskplaceError, plainly
+from taskplace.model.plan import Move
 from taskplace.spark.inspection.driver import ask, driver_of
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import ANSWER_SCHEMA, Kind, OperatorAnswer, PlannedMove, Status
 from taskplace.wording import count, listed
+from topology.tasks import TaskId
 
 #: How many moves are shown.
 SHOWN = 20
@@ -135,7 +137,7 @@ def _print(args: argparse.Namespace, found: object, lines: Iterable[str], *, las
 
 def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     if kind == "preview":
-        yield from (f"{move.task}: {_moved(move)}" for move in answer.moves[:SHOWN])
+        yield from map(_moved, answer.moves[:SHOWN])
         if len(answer.moves) > SHOWN:
             yield f"and {len(answer.moves) - SHOWN} more"
         yield from (f"warning: {warning}" for warning in answer.warnings)
@@ -147,20 +149,14 @@ def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
 
 
 def _moved(move: PlannedMove) -> str:
-    """Return what becomes of a role, as a clause.
+    """Return what becomes of a role.
 
     >>> _moved(PlannedMove("0_0", "standby", "executor-2", None, 0))
-    'its standby on executor-2 ends'
+    '0_0: its standby on executor-2 ends'
     >>> _moved(PlannedMove("0_0", "active", "executor-2", "executor-1", 6))
-    'moves from executor-2 to executor-1, which reads 6 records first'
+    '0_0: moves from executor-2 to executor-1, which reads 6 records first'
     """
-    first = f", which reads {count(move.records, 'record')} first" if move.records else ""
-    if move.role == "active":
-        if move.to is None:
-            return f"ends on {move.from_}"
-        return f"moves from {move.from_} to {move.to}{first}" if move.from_ else f"starts on {move.to}{first}"
     if move.to is None:
-        return f"its standby on {move.from_} ends"
-    if move.from_ is None:
-        return f"new standby on {move.to}{first}"
-    return f"its standby moves from {move.from_} to {move.to}{first}"
+        return f"{move.task}: its {move.role} on {move.from_} ends"
+    first = f", which reads {count(move.records, 'record')} first" if move.records else ""
+    return f"{Move(TaskId.parse(move.task), move.role, move.from_, move.to, '')}{first}"
