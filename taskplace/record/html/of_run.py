@@ -133,12 +133,9 @@ class RunRecorder:
     def _batch(self, at: float, event: events.BatchDone) -> None:
         self._last = event
         self._counts.update(batches=1, rows=event.rows)
-        if (recovery := event.recovery) is not None:
-            self._counts.update(
-                replayed_records=recovery.replayed,
-                snapshot_records=recovery.restored,
-                scratch_restores=recovery.scratch,
-            )
+        if (done := event.recovery) is not None:
+            self._counts.update(replayed_records=done.replayed, snapshot_records=done.restored)
+            self._counts.update(scratch_restores=done.scratch)
         imbalance = self._rebalanced.imbalance if self._rebalanced else None
         lag = sum(view.lag for view in event.placement)
         self._samples.append(_Sample(at, event, lag, self._lags(event), imbalance))
@@ -159,9 +156,8 @@ class RunRecorder:
             if one.planned is None:
                 lost = self._lost_tasks.pop(one.instance, None)
                 promoted = sum(c.role == "promotion" and c.task in (lost or ()) for c in event.changes)
-                self._recoveries[k] = replace(
-                    one, planned=at - one.at, promoted=None if lost is None else promoted
-                )
+                known = None if lost is None else promoted
+                self._recoveries[k] = replace(one, planned=at - one.at, promoted=known)
 
     def _loss(self, at: float, event: events.ExecutorLost) -> None:
         self._losses += not event.leaving
@@ -206,13 +202,10 @@ class RunRecorder:
         whole = event.behind == 0 and not (self._rebalanced and self._rebalanced.followup)
         for k, one in enumerate(self._recoveries):
             if one.committed is None and event.batch_id >= one.batch:
-                done = event.recovery
-                one = replace(
-                    one,
-                    committed=at - one.at,
-                    replayed=done.replayed if done else None,
-                    scratch=done.scratch if done else None,
+                replayed, scratch = (
+                    (done.replayed, done.scratch) if (done := event.recovery) else (None, None)
                 )
+                one = replace(one, committed=at - one.at, replayed=replayed, scratch=scratch)
             if one.whole is None and one.committed is not None and whole:
                 one = replace(one, whole=at - one.at)
             self._recoveries[k] = one
@@ -306,13 +299,12 @@ class RunRecorder:
     def _lags(self, event: events.BatchDone) -> values.LagsNow:
         assignment = self._rebalanced.assignment if self._rebalanced else {}
         flat = [(lag, name, task) for name, lags in event.lags.items() for task, lag in lags.items()]
-        return {
-            (name, task): (
-                lag,
-                "warm-up" if task in assignment.get(name, {}).get("warmup", ()) else "standby",
-            )
-            for lag, name, task in sorted(flat, reverse=True)[:MOST_LAGS]
-        }
+
+        def role(name: str, task: str) -> str:
+            return "warm-up" if task in assignment.get(name, {}).get("warmup", ()) else "standby"
+
+        most = sorted(flat, reverse=True)[:MOST_LAGS]
+        return {(name, task): (lag, role(name, task)) for lag, name, task in most}
 
     def _rows(self) -> Iterator[values.InstanceRow]:
         views = self._last.placement if self._last else ()
@@ -340,8 +332,7 @@ def report_of_lines(lines: Sequence[events.Line]) -> values.Report:
 
 def _facts(summary: events.Summary) -> tuple[tuple[str, str], ...]:
     """Return all counts of a summary, and the median seconds of each phase of a batch."""
-    phases = [
-        (f"median of a batch: {name}", f"{took}{f' ({share})' if share else ''}")
-        for name, took, share in phase_rows(summary.phases)
-    ]
-    return (*summary_rows(summary), *phases)
+    rows = (
+        (name, f"{took} ({share})".removesuffix(" ()")) for name, took, share in phase_rows(summary.phases)
+    )
+    return (*summary_rows(summary), *((f"median of a batch: {name}", took) for name, took in rows))
