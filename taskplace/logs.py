@@ -14,7 +14,7 @@ files and counts, never rows or their keys. Of the error of a source, a sink or 
 the place. Its text, which may have keys, is logged at DEBUG only.
 
 **Warnings that repeat** (`RepeatedWarnings`) are logged at growing intervals, with their count. Some causes are met
-again and again: each visit to an executor finds the same damaged file, and visits come every second. A line for each
+again and again: each follow job on an executor finds the same damaged file, and they come every second. A line for each
 hides all others. One line in all does not say whether it goes on. So the first one is logged at once, and the next
 one after `FIRST_SECONDS`. Each interval is twice the one before, up to `MOST_SECONDS`. A line says how often, and
 since when.
@@ -201,15 +201,14 @@ class RepeatedWarnings:
         key: Hashable = "",
         kind: object = None,
         level: int = logging.WARNING,
-        exc_info: bool = False,
-        stacklevel: int = 2,
+        **options: Any,
     ) -> None:
         """Log a warning, with its count, if it is to be logged now.
 
         `key`, `kind`: as of `again`; the others: as of `logging`.
         """
         if (times := self.again(key, kind=kind)) is not None:
-            log.log(level, f"{message}%s", *args, times, exc_info=exc_info, stacklevel=stacklevel)
+            log.log(level, f"{message}%s", *args, times, **{"stacklevel": 2, **options})
 
     def settle(self, log: logging.Logger, message: str, *args: object, key: Hashable = "") -> None:
         """Note that the cause of a warning is gone, and log that, if there was one."""

@@ -172,9 +172,7 @@ def violations(
         behind = lagging_owners(c, step.active, step.standby_task, step.warmup_task)
         waits = np.flatnonzero(behind & ~stalled)
         if len(waits):
-            text = (
-                f"no follow-up, but {len(waits)} owners lag behind other copies, e.g. {c.ids[int(waits[0])]}"
-            )
+            text = f"no follow-up, but {len(waits)} owners lag behind other copies, e.g. {c.ids[waits[0]]}"
             yield Violation("awaited", text)
     yield from _stateless(c, config, step.active, "")
     if target is None:
@@ -201,10 +199,8 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
         return
     if (c.open_slots[active[tasks]] == 0).any():
         t = int(tasks[c.open_slots[active[tasks]] == 0][0])
-        yield Violation(
-            "level",
-            f"{where}stateless task {c.ids[t]} is on {c.names[int(active[t])]}, which has no free slots",
-        )
+        on = c.names[int(active[t])]
+        yield Violation("level", f"{where}stateless task {c.ids[t]} is on {on}, which has no free slots")
         return
     shares = stateless_shares(c, active)
     counts = np.zeros_like(shares.cell_low)
@@ -213,10 +209,8 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
     total, kind, cells = shares.misses(counts)
     if total:
         i = int(np.flatnonzero((each < shares.low) | (each > shares.high))[0])
-        text = (
-            f"{c.names[i]} has {each[i]} stateless tasks, a level load is {shares.low[i]} to {shares.high[i]}"
-        )
-        yield Violation("level", f"{where}{text}")
+        share = f"a level load is {shares.low[i]} to {shares.high[i]}"
+        yield Violation("level", f"{where}{c.names[i]} has {each[i]} stateless tasks, {share}")
     if config.rack_aware_assignment_strategy == "min_traffic" or not shares.kind_fits:
         return
     if kind:
@@ -234,13 +228,6 @@ def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
     even = len(np.unique(c.weight[c.stateful])) <= 1
     plain = config.rack_aware_assignment_strategy == "none"
     return config.promises.fewest_moves and plain and even and not len(c.barred)
-
-
-def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
-    racks = config.rack_aware_assignment_strategy != "none"
-    return (
-        config.promises.weighs_racks and racks and not config.rack_aware_assignment_tags and not len(c.barred)
-    )
 
 
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -341,9 +328,9 @@ def _figures(problem: Problem, plan: Plan, step: Step, target: Step | None, *, p
 
 
 def _traffic(c: Columns, config: PlacementConfig, target: Step) -> Iterator[Violation]:
-    if _promises_least_traffic(c, config) and detour(
-        c, config, target.active, target.standby_task, target.standby_inst
-    ):
+    racks = config.rack_aware_assignment_strategy != "none" and not config.rack_aware_assignment_tags
+    promised = config.promises.weighs_racks and racks and not len(c.barred)
+    if promised and detour(c, config, target.active, target.standby_task, target.standby_inst):
         text = "another placement of these standbys costs less in cross-rack changelog reads and moves"
         yield Violation("traffic", text)
 
@@ -360,9 +347,8 @@ def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
     twice = pair[1:][pair[1:] == pair[:-1]]
     if len(twice):
         t, i = divmod(int(twice[0]), c.m)
-        yield Violation(
-            "disjoint", f"{len(twice)} tasks have two copies on one instance, e.g. {c.ids[t]} on {c.names[i]}"
-        )
+        text = f"{len(twice)} tasks have two copies on one instance, e.g. {c.ids[t]} on {c.names[i]}"
+        yield Violation("disjoint", text)
 
 
 def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
@@ -374,9 +360,8 @@ def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
         kept[task[np.isin(task * c.m + inst, rows)]] = True
     lost = np.flatnonzero(c.stateful & ~kept)
     if len(lost):
-        yield Violation(
-            "keeps", f"{len(lost)} tasks lose their last caught-up copy, e.g. {c.ids[int(lost[0])]}"
-        )
+        text = f"{len(lost)} tasks lose their last caught-up copy, e.g. {c.ids[int(lost[0])]}"
+        yield Violation("keeps", text)
 
 
 def _standbys(c: Columns, config: PlacementConfig, step: Step) -> Iterator[Violation]:
@@ -399,9 +384,8 @@ def _at_rest(c: Columns, step: Step, target: Target | Step) -> Iterator[Violatio
     apart = np.setxor1d(now, goal)  # a pair that is listed twice is for `disjoint`
     if len(apart):
         t = int(apart[0]) // c.m
-        yield Violation(
-            "at-rest", f"no follow-up, but standbys of {c.ids[t]} are not where the target wants them"
-        )
+        text = f"no follow-up, but standbys of {c.ids[t]} are not where the target wants them"
+        yield Violation("at-rest", text)
 
 
 def _balance(c: Columns, target: Target | Step, *, each: bool) -> Iterator[Violation]:

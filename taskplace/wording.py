@@ -203,11 +203,11 @@ class Fitted(NamedTuple):
     columns: list[Column]
     rows: list[list[str]]
 
-    def lines(self) -> tuple[str, list[str]]:
+    def lines(self) -> list[str]:
         """Return the heading and the rows, each as a line."""
         every = [[column.heading for column in self.columns], *self.rows]
         widths = [max(len(row[i]) for row in every) for i in range(len(self.columns))]
-        heading, *rows = [
+        return [
             (" " * GAP)
             .join(
                 cell.ljust(width) if column.text else cell.rjust(width)
@@ -216,7 +216,6 @@ class Fitted(NamedTuple):
             .rstrip()
             for row in every
         ]
-        return heading, rows
 
 
 def fit(
@@ -234,8 +233,7 @@ def fit(
     >>> columns = [Column("executor", text=True), Column("host", text=True, least=8, goes=1), Column("lag", goes=2)]
     >>> rows = [("executor-1", "ip-10-0-1-7.internal", "1,085"), ("executor-2", "ip-10-0-1-8.internal", "0")]
     >>> for width in (80, 33, 25):
-    ...     heading, lines = fit(columns, rows, width).lines()
-    ...     print(heading, *lines, sep="\\n")
+    ...     print(*fit(columns, rows, width).lines(), sep="\\n")
     executor    host                    lag
     executor-1  ip-10-0-1-7.internal  1,085
     executor-2  ip-10-0-1-8.internal      0

@@ -43,17 +43,9 @@ RUN = {
 OWN_DOCTESTS = {"docs/placement.md", "docs/extending.md"}
 #: What a fence may say: languages with code that is run, and those that only show something.
 KNOWN = {
-    "python",
-    "pycon",
-    "yaml",
-    "json",
-    "console",
-    "text",
-    "",
-    "{toctree}",
-    "{eval-rst}",
+    "python", "pycon", "yaml", "json", "console", "text", "", "{toctree}", "{eval-rst}",
     "{literalinclude}",
-}
+}  # fmt: skip
 
 
 def pages_with(pattern: str) -> list[str]:
@@ -145,17 +137,3 @@ def test_the_parser_takes_the_commands_that_a_page_shows(page):
     """With all of their arguments. A wrong one ends with the parser's own line."""
     for words in commands_of((ROOT / page).read_text(encoding="utf-8")):
         assert callable(resolve_name(parser().parse_args(words).command)), words
-
-
-@pytest.mark.parametrize("name", parser().commands.choices)
-def test_the_parser_takes_the_examples_of_every_help(name):
-    for line, _ in parser().commands.choices[name].help_.examples:
-        (words,) = commands_of(f"$ taskplace {line}")
-        assert callable(resolve_name(parser().parse_args(words).command)), words
-
-
-def test_the_parser_refuses_a_command_that_is_wrong(capsys):
-    (words,) = commands_of("    taskplace plan problem.json --htlm page.html  # a page")
-    with pytest.raises(SystemExit):
-        parser().parse_args(words)
-    assert "found option '--htlm'" in capsys.readouterr().err

@@ -18,19 +18,10 @@ from tests.support.pages import ROOT
 
 #: The packages whose public names the reference has.
 PUBLIC = (
-    "taskplace",
-    "taskplace.explanation",
-    "taskplace.groups.local",
-    "taskplace.groups.partitioner",
-    "taskplace.groups.partitions",
-    "taskplace.record",
-    "taskplace.record.html",
-    "taskplace.simulation",
-    "taskplace.spark",
-    "taskplace.spark.processors",
-    "taskplace.spark.testing",
-    "topology",
-)
+    "taskplace", "taskplace.explanation", "taskplace.groups.local", "taskplace.groups.partitioner",
+    "taskplace.groups.partitions", "taskplace.record", "taskplace.record.html", "taskplace.simulation",
+    "taskplace.spark", "taskplace.spark.processors", "taskplace.spark.testing", "topology",
+)  # fmt: skip
 
 pytestmark = pytest.mark.long  # 20 s of processor time
 

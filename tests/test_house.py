@@ -29,16 +29,16 @@ OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 #: Lines of code of a package, without blank lines, comments and docstrings, and the most that it may have. A feature
 #: costs its lines for ever: raise a number only for what users need.
 BUDGET = {
-    "taskplace": 1270,
+    "taskplace": 1250,
     "taskplace/assign": 1750,
-    "taskplace/cli": 2360,
-    "taskplace/doctor": 540,
-    "taskplace/explanation": 840,
+    "taskplace/cli": 2180,
+    "taskplace/doctor": 510,
+    "taskplace/explanation": 770,
     "taskplace/groups": 3000,
     "taskplace/lag": 180,
     "taskplace/model": 2010,
     "taskplace/rebalance": 250,
-    "taskplace/record": 2070,
+    "taskplace/record": 1900,
     "taskplace/refine": 270,
     "taskplace/simulation": 510,
     "taskplace/spark": 3790,

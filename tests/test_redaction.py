@@ -22,30 +22,13 @@ from topology import TopologyError
 SECRET = "hunter2"
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRET}";'
 OPTIONS = [
-    "kafka.sasl.jaas.config",
-    "kafka.sasl.oauthbearer.client.credentials.client.secret",
-    "kafka.sasl.login.callback",
-    "kafka.ssl.keystore.password",
-    "kafka.ssl.key.password",
-    "kafka.ssl.truststore.password",
-    "kafka.ssl.keystore.key",
-    "password",
-    "dbPassword",
-    "PASSWORD",
-    "accessToken",
-    "access_key",
-    "fs.s3a.secret.key",
-    "fs.azure.account.key.store.dfs.core.windows.net",
-    "awsSecretAccessKey",
-    "apiKey",
-    "google.credentials",
-    "sasToken",
-    "pass",
-    "DB_PASS",
-    "dbPass",
-    "db.pw",
+    "kafka.sasl.jaas.config", "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    "kafka.sasl.login.callback", "kafka.ssl.keystore.password", "kafka.ssl.key.password",
+    "kafka.ssl.truststore.password", "kafka.ssl.keystore.key", "password", "dbPassword", "PASSWORD",
+    "accessToken", "access_key", "fs.s3a.secret.key", "fs.azure.account.key.store.dfs.core.windows.net",
+    "awsSecretAccessKey", "apiKey", "google.credentials", "sasToken", "pass", "DB_PASS", "dbPass", "db.pw",
     "db_passwd",
-]
+]  # fmt: skip
 
 
 def document(option: str, value: object, **more: object) -> dict:
@@ -102,17 +85,12 @@ def test_settings_are_represented_without_secrets(option):
         f"input.orders.options.kafka.ssl.key.password=[{SECRET}",
         f"input.orders.options.kafka.sasl.jaas.config={{{JAAS}",
         f"input={{orders: {{options: {{kafka.ssl.key.password: {SECRET}",
-        f"spark.conf.spark.hadoop.fs.s3a.secret.key=[{SECRET}]",
-        f"spark.conf={{password: {SECRET}}}=x",
-        f"token={SECRET}",
-        f"spark.conf.spark.executorEnv.DB_PASS=[{SECRET}]",
-        f"input.orders.options.pass=[{SECRET}]",
-        f"password {SECRET}",
-        f"input.orders.options.kafka.ssl.key {SECRET}",
-        f"dbPass:{SECRET}",
-        f"{SECRET} password",
+        f"spark.conf.spark.hadoop.fs.s3a.secret.key=[{SECRET}]", f"spark.conf={{password: {SECRET}}}=x",
+        f"token={SECRET}", f"spark.conf.spark.executorEnv.DB_PASS=[{SECRET}]",
+        f"input.orders.options.pass=[{SECRET}]", f"password {SECRET}",
+        f"input.orders.options.kafka.ssl.key {SECRET}", f"dbPass:{SECRET}", f"{SECRET} password",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("check", [True, False])
 def test_the_command_line_tells_no_secret(tmp_path, monkeypatch, capsys, override, check):
     monkeypatch.chdir(tmp_path)
@@ -145,21 +123,14 @@ def test_what_is_no_secret_is_shown(path, value):
     "value",
     [
         *(
-            f"!!int {SECRET}",
-            f"!{SECRET} x",
-            f"!!{SECRET} x",
-            f"!!bool {SECRET}",
-            f"*{SECRET}",
+            f"!!int {SECRET}", f"!{SECRET} x", f"!!{SECRET} x", f"!!bool {SECRET}", f"*{SECRET}",
             f"!!float '{SECRET}'",
         ),
         *(
-            f"[!!int {SECRET}]",
-            f"{{x: !!int {SECRET}}}",
-            f"!{SECRET}!x y",
-            f"&{SECRET} *{SECRET}",
+            f"[!!int {SECRET}]", f"{{x: !!int {SECRET}}}", f"!{SECRET}!x y", f"&{SECRET} *{SECRET}",
         ),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize(
     "document",
     [
@@ -178,33 +149,11 @@ def test_the_parser_of_yaml_tells_no_secret(document, value):
 @pytest.mark.parametrize(
     "piece",
     [
-        "a",
-        "9",
-        "-",
-        ".",
-        " ",
-        "password",
-        "pass",
-        "aPw_",
-        "password=",
-        'password="',
-        "token='\\\"",
-        "a://",
-        "a://b:",
-        "Bearer ",
-        "sasl.",
-        "-----BEGIN PRIVATE KEY-----",
-        "Authorization: ",
-        "basic ",
-        "a?key=",
-        "<password>",
-        "('password', ",
-        "--password ",
-        "password=,",
-        'password\\"=',
-        "eyJeyJeyJ-",
+        "a", "9", "-", ".", " ", "password", "pass", "aPw_", "password=", 'password="', "token='\\\"",
+        "a://", "a://b:", "Bearer ", "sasl.", "-----BEGIN PRIVATE KEY-----", "Authorization: ", "basic ",
+        "a?key=", "<password>", "('password', ", "--password ", "password=,", 'password\\"=', "eyJeyJeyJ-",
     ],
-)
+)  # fmt: skip
 @pytest.mark.timeout(60)
 def test_the_time_for_a_text_grows_with_its_length_only(piece):
     assert SECRET not in scrubbed(f"{piece * 50_000} password={SECRET}")
@@ -285,7 +234,7 @@ def test_a_token_that_shows_what_it_is_is_hidden(token):
         "Topic authorization failed. a: -b, keys: [x], key=customer",
         "-----BEGIN CERTIFICATE-----MIIB-----END CERTIFICATE-----",
     ],
-)
+)  # fmt: skip
 def test_what_only_looks_like_a_secret_is_shown(text):
     assert scrubbed(text) == text
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.cli import main
-from taskplace.cli.status import StatusView, lines
+from taskplace.cli.status import lines, view
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView
 from taskplace.record.terminal import Screen, TerminalReporter
 from taskplace.spark.inspection.driver import DriverState
@@ -99,7 +99,7 @@ def test_a_status(screen, capsys):
         losses=(ExecutorLost(HOSTILE, 18, 4),), failed=FailedBatch(99.0, 3, HOSTILE),
     )  # fmt: skip
     seen = DriverState(True, HOSTILE, status, 0.5, 1, Path(HOSTILE))
-    screen.print(StatusView(seen))
+    screen.print(view(seen))
     print("\n".join(lines(seen)), file=Printable(sys.stdout))
     for said in (drawn(screen.file), capsys.readouterr().out):
         assert said.count(SHOWN) > 3 and not CONTROL.search(said)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,8 +15,8 @@ from taskplace.model import callables
 from taskplace.model.callables import unfit
 from taskplace.spec import nodes
 from taskplace.spec.application import YAML_APPLICATION, Settings
-from taskplace.spec.document import override, with_value
-from taskplace.validation import nearest
+from taskplace.spec.document import nearest_file, override, with_value
+from topology.errors import nearest_name
 
 if TYPE_CHECKING:
     from taskplace.spark.driver.definition import StreamDefinition
@@ -42,12 +41,8 @@ class Application(Protocol):
 
 #: The methods that are called, if they are there, with their arguments.
 CALLED: Mapping[str, Sequence[str]] = {
-    "topology": (),
-    "sources": ("spark",),
-    "prepare": (),
-    "batches": (),
-    "check": ("spark",),
-}
+    **dict.fromkeys(("topology", "prepare", "batches"), ()), **dict.fromkeys(("sources", "check"), ("spark",))
+}  # fmt: skip
 SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")
 """What the extra `spark` brings."""
 
@@ -71,7 +66,10 @@ def load_application(settings: Settings) -> Application:
     try:
         made = callables.load(name)
     except callables.UnknownName as error:
-        raise refused(f"a class of module {module!r}", nearest(name, error.known)) from None
+        names = [known.partition(":")[2] for known in error.known]
+        near = nearest_name(name.partition(":")[2], names)
+        hint = f"did you mean '{error.module}:{near}'?" if near else ""
+        raise refused(f"a class of module {module!r}", hint) from None
     except ModuleNotFoundError as error:
         if error.name and f"{module}.".startswith(f"{error.name}."):
             raise refused(f"a module that can be imported in {Path.cwd()}") from None
@@ -186,7 +184,6 @@ def check_inputs(application: Any, settings: Settings) -> None:
     if settings.application.cls != YAML_APPLICATION:  # a class may make them in `prepare`
         return
     for path, directory in application.missing_inputs().items():
-        beside = directory.parent.iterdir() if directory.parent.is_dir() else ()
-        near = difflib.get_close_matches(str(directory), [str(each) for each in beside if each.is_dir()], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else ""
+        near = nearest_file(directory, "*", os.path.isdir)
+        hint = f"did you mean {near!r}?" if near else ""
         raise ConfigError(path, found=str(directory), expected="a directory that exists", hint=hint)

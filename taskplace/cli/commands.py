@@ -303,7 +303,7 @@ def explain(parser: CommandParser) -> None:
         3    moves are planned; with --can-remove: not yet
         4    no driver runs; its last status is shown
 
-    JSON: taskplace.explanation/1, taskplace.removal/1, taskplace.last-commit/1
+    JSON: taskplace.explanation/1, taskplace.removal/1, taskplace.no_answer/1
     """
     _problem(parser, _BOTH)
     task = "this task alone; may be repeated"

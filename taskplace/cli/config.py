@@ -196,14 +196,14 @@ def _values(settings: Settings, written: _Written) -> Iterator[Entry]:
         for steps, value in _leaves(written.document.get(name) or {}, (name,)):
             if steps == (name,):
                 continue
-            yield written.entry(steps, value)
-            if name in ("input", "output") and steps[-1] == "servers_env":
+            entry = written.entry(steps, value)
+            yield entry
+            if name in ("input", "output") and steps[-1] == "servers_env" and isinstance(value, str):
                 note = (
-                    "" if value in os.environ else "the variable is not set: the application does not start"
+                    None if value in os.environ else "the variable is not set: the application does not start"
                 )
-                path = written.entry(steps, value).key.removesuffix("_env")
                 origin = Origin("environment", f"environment {value}")
-                yield Entry(path, os.environ.get(value), origin, note=note or None)
+                yield Entry(entry.key.removesuffix("_env"), os.environ.get(value), origin, note=note)
 
 
 def _of_key(section: str, declared: Key, settings: Settings, written: _Written) -> Iterator[Entry]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -157,18 +158,16 @@ def as_options(**options: str) -> Iterator[None]:
 
 
 def page_option(option: str, path: str | None, output: str = "text") -> None:
-    """Refuse, before the work, a file on standard output beside a JSON document, or in a missing directory.
+    """Refuse, before the work, a file that cannot be written, and one on standard output beside a JSON document.
 
     Errors: `InputError` that names the option.
     """
     if path == STDOUT and output == "json":
         raise InputError(option, found=STDOUT, expected="a path, with --output json")
-    if path is None or path == STDOUT:
-        return
-    folder = Path(path).absolute().parent
-    if not folder.exists():
-        hint = f"{folder} does not exist: mkdir -p {shlex.quote(str(folder))}"
-        raise InputError(option, found=path, expected="a path in a directory that is there", hint=hint)
+    if path not in (None, STDOUT):
+        from taskplace.record.html.page import check_page  # loads jinja2
+
+        check_page(path, option)
 
 
 def is_directory(path: str, *wanted: str) -> bool:
@@ -233,11 +232,9 @@ def _parsed(text: str, path: str, wanted: Collection[str]) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError(
-            f"the key {next(name for name in names if names.count(name) > 1)!r} twice in one object"
-        )
+    twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+    if twice:
+        raise ValueError(f"the key {twice[0]!r} twice in one object")
     return dict(pairs)
 
 

@@ -12,18 +12,14 @@ import msgspec
 from taskplace import validation
 from taskplace.cli import codes, documents
 from taskplace.cli.status import document_schema
-from taskplace.cli.terminal import answer as show_answer
-from taskplace.errors import InputError, TaskplaceError
+from taskplace.cli.terminal import answer
+from taskplace.errors import InputError, TaskplaceError, plainly
+from taskplace.model.plan import Move
 from taskplace.spark.inspection.driver import ask, driver_of
 from taskplace.spark.instances import instance_name, one_of_executors
-from taskplace.spark.operator_messages import (
-    ANSWER_SCHEMA,
-    Kind,
-    OperatorAnswer,
-    PlannedMove,
-    Status,
-)
+from taskplace.spark.operator_messages import ANSWER_SCHEMA, Kind, OperatorAnswer, PlannedMove, Status
 from taskplace.wording import count, listed
+from topology.tasks import TaskId
 
 #: How many moves are shown.
 SHOWN = 20
@@ -37,45 +33,47 @@ def json_schema() -> dict[str, Any]:
 def drain(args: argparse.Namespace) -> int:
     """Have executors drained, or with `--undo` no longer; without `--yes`, print what would move."""
     if args.undo:
-        return _undo(args)
+        return _undo(args) if args.yes else _undo_preview(args)
     kind: Kind = "drain" if args.yes else "preview"
-    answer = _answer(args, kind)
-    if isinstance(answer, int):
-        return answer
-    _print(args, answer, _drain_lines(answer, kind), last=_really(args) if kind == "preview" else "")
-    return codes.MOVES if kind == "preview" and answer.moves else codes.DONE
+    found = _asked(args, kind)
+    if isinstance(found, int):
+        return found
+    _print(args, found, _drain_lines(found, kind), last="" if args.yes else _really(args))
+    return codes.MOVES if found.moves and not args.yes else codes.DONE
 
 
 def can_remove(args: argparse.Namespace) -> int:
     """Print whether executors can be removed now; the code is 0 for yes, 3 for not yet."""
-    answer = _answer(args, "can-remove")
-    if isinstance(answer, int):
-        return answer
-    _print(args, answer, [f"{one.executor}: {one.text}" for one in answer.removals])
-    return codes.DONE if all(one.can_remove for one in answer.removals) else codes.MOVES
+    found = _asked(args, "can-remove")
+    if isinstance(found, int):
+        return found
+    _print(args, found, [f"{one.executor}: {one.text}" for one in found.removals])
+    return codes.DONE if all(one.can_remove for one in found.removals) else codes.MOVES
+
+
+def _undo_preview(args: argparse.Namespace) -> int:
+    driver = driver_of(documents.checkpoint(args.checkpoint))
+    if driver.status is None or not driver.runs:
+        return _no_answer(args, codes.NO_DRIVER, f"{driver.why}; nothing was changed")
+    names = [_known(name, driver.status) for name in args.executors]
+    draining = [name for name in names if driver.status.executors[name].draining]
+    found = {"schema": "taskplace.undo_preview/1", "would_undo": draining}
+    lines = [f"{listed(draining)} would no longer drain" if draining else "none of them drains"]
+    _print(args, found, lines, last=_really(args) if draining else "")
+    return codes.MOVES if draining else codes.DONE
 
 
 def _undo(args: argparse.Namespace) -> int:
-    if not args.yes:
-        driver = driver_of(documents.checkpoint(args.checkpoint))
-        if driver.status is None or not driver.runs:
-            return _no_answer(args, codes.NO_DRIVER, f"{driver.why}; nothing was changed")
-        names = [_known(name, driver.status) for name in args.executors]
-        draining = [name for name in names if driver.status.executors[name].draining]
-        document = {"schema": "taskplace.undo_preview/1", "would_undo": draining}
-        lines = [f"{listed(draining)} would no longer drain"] if draining else ["none of them drains"]
-        _print(args, document, lines, last=_really(args) if draining else "")
-        return codes.MOVES if draining else codes.DONE
-    answer = _answer(args, "undrain")
-    if isinstance(answer, int):
-        return answer
+    found = _asked(args, "undrain")
+    if isinstance(found, int):
+        return found
     lines = [f"{instance_name(name)} no longer drains, from the next rebalance on" for name in args.executors]
-    lines += [f"still draining: {', '.join(answer.draining)}"] if answer.draining else []
-    _print(args, answer, lines)
+    lines += [f"still draining: {', '.join(found.draining)}"] if found.draining else []
+    _print(args, found, lines)
     return codes.DONE
 
 
-def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
+def _asked(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
     """Return the driver's answer, or the exit code if there is none.
 
     Errors: `InputError` for an unknown executor, and for what the driver refused.
@@ -94,25 +92,19 @@ def _answer(args: argparse.Namespace, kind: Kind) -> OperatorAnswer | int:
             _known(name, driver.status)
     try:
         lose = getattr(args, "lose_unlogged", False)
-        answer = ask(root, driver.status, kind, args.executors, timeout=timeout, lose_unlogged=lose)
+        found = ask(root, driver.status, kind, args.executors, timeout=timeout, lose_unlogged=lose)
     except OSError as error:
         raise TaskplaceError(f"{root}: the request cannot be written ({error.strerror})") from None
-    if answer is None:
+    if found is None:
         after = driver_of(root)
         if not after.runs or after.epoch != driver.epoch:
             return _no_answer(args, codes.NO_DRIVER, f"{after.why}{unchanged}")
         why = f"{driver.why}; it did not answer within {timeout:g} s{unchanged}"
         return _no_answer(args, codes.NO_ANSWER, why)
-    if answer.error:
-        raise _refusal(args.executors, answer.error)
-    return answer
-
-
-def _refusal(executors: list[str], error: str) -> InputError:
-    """Return the driver's error as one of the command line: it names the argument once."""
-    refusal = InputError("EXECUTOR", found=" ".join(executors), expected="what the driver can do")
-    refusal.args = (f"EXECUTOR{error.removeprefix('executor')}" if error.startswith("executor: ") else error,)
-    return refusal
+    if found.error:
+        refusal = InputError("EXECUTOR", found=" ".join(args.executors), expected="what the driver can do")
+        raise plainly(refusal, found.error.removeprefix("executor: "))
+    return found
 
 
 def _known(executor: str, status: Status) -> str:
@@ -136,16 +128,16 @@ def _really(args: argparse.Namespace) -> str:
     return f"nothing was changed; to do it: {command}"
 
 
-def _print(args: argparse.Namespace, document: object, lines: Iterable[str], *, last: str = "") -> None:
+def _print(args: argparse.Namespace, found: object, lines: Iterable[str], *, last: str = "") -> None:
     """Print an answer. `last`: a line with a command to copy, which is not folded."""
-    show_answer(args.output, msgspec.to_builtins(document), lines)
+    answer(args.output, msgspec.to_builtins(found), lines)
     if last and args.output != "json":
         print(last)
 
 
 def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
     if kind == "preview":
-        yield from (f"{move.task}: {_moved(move)}" for move in answer.moves[:SHOWN])
+        yield from map(_moved, answer.moves[:SHOWN])
         if len(answer.moves) > SHOWN:
             yield f"and {len(answer.moves) - SHOWN} more"
         yield from (f"warning: {warning}" for warning in answer.warnings)
@@ -157,20 +149,14 @@ def _drain_lines(answer: OperatorAnswer, kind: Kind) -> Iterator[str]:
 
 
 def _moved(move: PlannedMove) -> str:
-    """Return what becomes of a role, as a clause.
+    """Return what becomes of a role.
 
     >>> _moved(PlannedMove("0_0", "standby", "executor-2", None, 0))
-    'its standby on executor-2 ends'
+    '0_0: its standby on executor-2 ends'
     >>> _moved(PlannedMove("0_0", "active", "executor-2", "executor-1", 6))
-    'moves from executor-2 to executor-1, which reads 6 records first'
+    '0_0: moves from executor-2 to executor-1, which reads 6 records first'
     """
-    first = f", which reads {count(move.records, 'record')} first" if move.records else ""
-    if move.role == "active":
-        if move.to is None:
-            return f"ends on {move.from_}"
-        return f"moves from {move.from_} to {move.to}{first}" if move.from_ else f"starts on {move.to}{first}"
     if move.to is None:
-        return f"its standby on {move.from_} ends"
-    if move.from_ is None:
-        return f"new standby on {move.to}{first}"
-    return f"its standby moves from {move.from_} to {move.to}{first}"
+        return f"{move.task}: its {move.role} on {move.from_} ends"
+    first = f", which reads {count(move.records, 'record')} first" if move.records else ""
+    return f"{Move(TaskId.parse(move.task), move.role, move.from_, move.to, '')}{first}"

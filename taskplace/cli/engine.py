@@ -13,17 +13,8 @@ from collections.abc import Callable, Iterator
 
 import taskplace
 from taskplace import simulation, validation
-from taskplace.cli import codes
-from taskplace.cli.documents import (
-    STDOUT,
-    as_options,
-    is_directory,
-    json_document,
-    needs,
-    one_stdin,
-    page_option,
-)
-from taskplace.cli.terminal import columns, show, shown
+from taskplace.cli import codes, documents
+from taskplace.cli.terminal import answer, columns, show, shown
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.explanation.tasks import WIDTH
@@ -43,7 +34,7 @@ ROUNDS = 1000
 
 def plan(args: argparse.Namespace) -> int:
     """Print the plan of a problem: as a plan.json, or for people."""
-    page_option("--html", args.html, args.output)
+    documents.page_option("--html", args.html, args.output)
     problem = _problem(args.file)
     made = taskplace.plan(problem)
 
@@ -54,12 +45,14 @@ def plan(args: argparse.Namespace) -> int:
 
 def explain(args: argparse.Namespace) -> int:
     """Print what the plan changes and why each task is where it is; with `--task`, only these."""
-    if is_directory(args.file, "problem"):
+    if args.task and args.can_remove is not None:
+        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
+    if documents.is_directory(args.file, "problem"):
         from taskplace.cli import explain_checkpoint
 
         return explain_checkpoint.explain(args)
     problem = _problem(args.file)
-    with as_options(task="--task", instance="--can-remove"):
+    with documents.as_options(task="--task", instance="--can-remove"):
         return _can_remove(problem, args) if args.can_remove is not None else _explained(problem, args)
 
 
@@ -80,13 +73,8 @@ def _explained(problem: Problem, args: argparse.Namespace) -> int:
 
 def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
-    if args.task:
-        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
     removal = can_remove(problem, args.can_remove)
-    if args.output == "json":
-        print(json.dumps(removal.to_dict(), indent=1))
-    else:
-        show([removal.text])
+    answer(args.output, removal.to_dict(), [removal.text])
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
@@ -95,59 +83,66 @@ def verify(args: argparse.Namespace) -> int:
 
     A directory is taken for a checkpoint.
     """
-    if is_directory(args.file, "problem"):
+    if documents.is_directory(args.file, "problem"):
         from taskplace.cli import inspect as verify_checkpoint
 
         return verify_checkpoint.verify(args)
-    one_stdin(args.file, "--plan", args.plan)
+    documents.one_stdin(args.file, "--plan", args.plan)
     problem = _problem(args.file)
-    made = Plan.from_dict(json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
+    made = (
+        Plan.from_dict(documents.json_document(args.plan, "plan")) if args.plan else taskplace.plan(problem)
+    )
     violations = verify_plan(problem, made)
     calm = not violations and stable(problem, made)
-    if args.output == "json":
-        listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
-        whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
-        print(json.dumps({**whole, "violations": listed}, indent=1))
-    elif violations:
-        show(f"violation: {v}" for v in violations)
-    elif calm:
-        print("valid; stable: nothing has to move")
-    else:
-        number = changes(problem, made)
-        roles = (
-            f"{count(number, 'role')} {noun(number, 'changes', 'change')}" if number else "no role changes"
-        )
-        print(f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}")
+    listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
+    found = {
+        "schema": "taskplace.verification/1",
+        "valid": not violations,
+        "stable": calm,
+        "violations": listed,
+    }
+    lines = [f"violation: {v}" for v in violations] or [_valid(problem, made, calm=calm)]
+    answer(args.output, found, lines)
     if violations:
         return codes.FAILED
     return codes.DONE if calm else codes.MOVES
 
 
+def _valid(problem: Problem, made: Plan, *, calm: bool) -> str:
+    """Return what a valid plan changes."""
+    if calm:
+        return "valid; stable: nothing has to move"
+    number = changes(problem, made)
+    roles = f"{count(number, 'role')} {noun(number, 'changes', 'change')}" if number else "no role changes"
+    return f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}"
+
+
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
-    one_stdin(args.file, "--events", args.events)
-    page_option("--html", args.html, args.output)
-    needs("--seed", args.seed, "--random-events", args.random_events is not None)
+    documents.one_stdin(args.file, "--events", args.events)
+    documents.page_option("--html", args.html, args.output)
+    documents.needs("--seed", args.seed, "--random-events", args.random_events is not None)
     rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
     limit = ROUNDS if args.limit is None else validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
-    document = json_document(args.file, "problem", "transcript")
+    document = documents.json_document(args.file, "problem", "transcript")
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         for option in ("events", "random_events", "restore_rate", "limit"):
             given = getattr(args, option)
-            needs(f"--{option.replace('_', '-')}", given, "a problem: a transcript has its own", False)
+            documents.needs(
+                f"--{option.replace('_', '-')}", given, "a problem: a transcript has its own", False
+            )
         with long_work() as show:
             trajectory = simulation.replay(document, progress=show)
     else:
-        events = json_document(args.events, "events") if args.events else []
+        events = documents.json_document(args.events, "events") if args.events else []
         if not isinstance(events, list):
             raise InputError(args.events, found=type(events).__name__, expected=simulation.run.GROUPS)
         groups = [group if isinstance(group, list) else [group] for group in events]
         problem = Problem.from_dict(document)
         if args.random_events is not None:
-            count = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
-            groups += [
-                [e.to_dict() for e in group] for group in random_events(problem, count, args.seed or 0)
-            ]
+            number = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
+            random = random_events(problem, number, args.seed or 0)
+            groups += [[event.to_dict() for event in group] for group in random]
         with long_work() as show:
             trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit, progress=show)
 
@@ -158,7 +153,7 @@ def simulate(args: argparse.Namespace) -> int:
 
 def _print_with_page(args: argparse.Namespace, text: str, report: Callable[[], Report]) -> None:
     """Print the result, and write the page of `--html`: with "-" to standard output, in place of the result."""
-    if args.html == STDOUT:
+    if args.html == documents.STDOUT:
         sys.stdout.write(page(report()))
         return
     print(text)
@@ -178,10 +173,8 @@ def _plan_lines(made: Plan) -> Iterator[str]:
     """Yield what each instance holds, the moves, what can be cleaned up, and the warnings."""
     width = max((len(name) for name in made.assignment), default=0)
     for name, roles in sorted(made.assignment.items()):
-        held = ", ".join(
-            f"{len(tasks)} {role}"
-            for role, tasks in zip(("active", "standby", "warm-up"), roles, strict=True)
-        )
+        numbers = zip(("active", "standby", "warm-up"), roles, strict=True)
+        held = ", ".join(f"{len(tasks)} {role}" for role, tasks in numbers)
         slots = made.slots.get(name, ())
         dealt = f"; actives per slot: {' '.join(str(len(slot)) for slot in slots)}" if slots else ""
         yield f"{name:<{width}}  {held}{dealt}"
@@ -194,4 +187,4 @@ def _plan_lines(made: Plan) -> Iterator[str]:
 
 
 def _problem(path: str) -> Problem:
-    return Problem.from_dict(json_document(path, "problem"))
+    return Problem.from_dict(documents.json_document(path, "problem"))

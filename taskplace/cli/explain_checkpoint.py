@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from taskplace.cli import codes
 from taskplace.cli.documents import as_options
 from taskplace.cli.status import headline, introduction, unchecked
-from taskplace.cli.terminal import columns, show, shown
+from taskplace.cli.terminal import answer, columns, show, shown
 from taskplace.errors import InputError
-from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
+from taskplace.explanation import Explainer, explain_plan, plan_explanation
 from taskplace.explanation.tasks import WIDTH
 from taskplace.spark.inspection.checkpoint import checkpoint_at, committed
 from taskplace.spark.inspection.driver import DriverState, driver_of
-from taskplace.spark.inspection.situation import status_explainer
+from taskplace.spark.inspection.situation import status_explainer, status_removal
 from taskplace.spark.instances import instance_name, one_of_executors
-from taskplace.spark.messages import Manifest
-from taskplace.wording import count, listed, noun, one_of, wrapped
-from topology.tasks import TaskId
+from taskplace.spark.operator_messages import Status
+from taskplace.wording import count, noun, wrapped
 
 
 def explain(args: argparse.Namespace) -> int:
@@ -30,14 +29,16 @@ def explain(args: argparse.Namespace) -> int:
     """
     root = checkpoint_at(args.file)
     driver = driver_of(root)
-    histories, last = committed(root)
     if driver.status is None or not driver.status.executors:
-        return _from_the_manifest(args, driver, last)
+        return _without_status(args, driver)
+    histories, _ = committed(root)
     ends = {str(task): history.end.offset for task, history in histories.items()}
-    explainer = status_explainer(driver.status, ends, runs=driver.runs, checkpoint=root)
-    with as_options(task="--task", instance="--can-remove"):
-        explained = _explanation if args.can_remove is None else _removal
-        code = explained(args, driver, explainer)
+    if args.can_remove is not None:
+        code = _removal(args, driver, driver.status, ends)
+    else:
+        explainer = status_explainer(driver.status, ends, runs=driver.runs, checkpoint=root)
+        with as_options(task="--task"):
+            code = _explanation(args, driver, explainer)
     return code if driver.runs else codes.NO_DRIVER
 
 
@@ -71,16 +72,11 @@ def _overview(explainer: Explainer, *, runs: bool) -> Iterator[str]:
     yield shown([f"{settled}--task explains any task"])
 
 
-def _removal(args: argparse.Namespace, driver: DriverState, explainer: Explainer) -> int:
-    if args.task:
-        raise InputError("--task", found=args.task[0], expected="either --task or --can-remove, not both")
-    name, known = instance_name(args.can_remove), [one.id for one in explainer.problem.instances]
+def _removal(args: argparse.Namespace, driver: DriverState, status: Status, ends: Mapping[str, int]) -> int:
+    name, known = instance_name(args.can_remove), list(status.executors)
     if name not in known:
         raise InputError("--can-remove", found=args.can_remove, expected=one_of_executors(known))
-    # That no driver runs is in the last line.
-    seen = {copy: one for copy, one in explainer.seen.items() if not one.no_driver}
-    target = explainer.plan.target if any(one.stalled for one in seen.values()) else None
-    removal = can_remove(explainer.problem, name, seen=seen, rates=explainer.rates, target=target)
+    removal = status_removal(status, ends, name, runs=driver.runs, checkpoint=driver.root)
     if args.output == "json":
         _print_json(driver, removal.to_dict())
     else:
@@ -90,40 +86,22 @@ def _removal(args: argparse.Namespace, driver: DriverState, explainer: Explainer
     return codes.DONE if removal.can_remove else codes.MOVES
 
 
-def _from_the_manifest(args: argparse.Namespace, driver: DriverState, last: Manifest | None) -> int:
-    """Print where the named tasks were at the last commit: without a status that names executors, no more is known."""
+def _without_status(args: argparse.Namespace, driver: DriverState) -> int:
+    """Print that no more is known than what is committed: without a status that names executors."""
     unknown = "lags and warm-ups are not known without a driver's status"
-    if driver.status is not None and driver.status.homeless:
-        waiting = count(len(driver.status.homeless), "task")
-        unknown = (
-            f"no executor is there, so {waiting} cannot run: add executors, and the driver places them again"
-        )
+    if driver.status is not None and (waiting := len(driver.status.homeless)):
+        cannot = f"{count(waiting, 'task')} cannot run"
+        unknown = f"no executor is there, so {cannot}: add executors, and the driver places them again"
     if args.can_remove is not None:
         expected = f"an executor of the driver's status; {unknown}"
         raise InputError("--can-remove", found=args.can_remove, expected=expected)
-    where: dict[str, dict[str, str]] = {}
-    for name, roles in sorted((last.assignment if last else {}).items()):
-        for role, tasks in roles.items():
-            for task in tasks:
-                where.setdefault(task, {})[name] = role
-    for task in args.task or ():
-        if task not in where:
-            raise InputError("--task", found=task, expected=one_of(sorted(map(TaskId.parse, where)), "task"))
-    asked = {task: where[task] for task in args.task or ()}
-    if args.output == "json":
-        _print_json(driver, {"schema": "taskplace.last-commit/1", "tasks": asked})
-    else:
-        lines = [
-            headline(driver),
-            f"{unknown}; `taskplace inspect` shows what is committed",
-            unchecked(driver.root),
-        ]
-        for task, places in asked.items():
-            named = listed(
-                f"{role} on {name}" for name, role in sorted(places.items(), key=lambda one: one[1])
-            )
-            lines.append(f"{task} was {named} at the commit of batch {last.batch if last else -1}")
-        show(lines)
+    found = {
+        "schema": "taskplace.no_answer/1",
+        "outcome": "no answer" if driver.runs else "no driver runs",
+        "why": f"{driver.why}; {unknown}",
+    }
+    committed = f"{unknown}; `taskplace inspect` shows what is committed"
+    answer(args.output, found, [headline(driver), committed, unchecked(driver.root)])
     return codes.MOVES if driver.runs else codes.NO_DRIVER
 
 

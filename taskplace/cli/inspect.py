@@ -1,4 +1,4 @@
-"""`taskplace inspect`: what is in a checkpoint, the lags that its driver has written last, and whether it is whole.
+"""`taskplace inspect`: what is in a checkpoint, and whether it is whole.
 
 `taskplace verify CHECKPOINT`: whether all bytes of a checkpoint are whole, and its placement is right.
 """
@@ -6,45 +6,32 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
 from taskplace.cli import codes, documents
 from taskplace.cli.status import input_table
 from taskplace.cli.terminal import answer, columns
 from taskplace.errors import InputError
 from taskplace.record import long_work
+from taskplace.record.words import EXECUTOR
 from taskplace.spark.inspection import checkpoint
-from taskplace.spark.inspection.checkpoint import (
-    CheckpointVerification,
-    Inspection,
-    verify_checkpoint,
-)
+from taskplace.spark.inspection.checkpoint import CheckpointVerification, Inspection, verify_checkpoint
 from taskplace.spark.inspection.now import input_figures
 from taskplace.wording import Column, ago, count, counted_since, fit, listed
-from topology import TaskId
 
 #: How many lines of a list are shown.
 SHOWN = 20
 #: How many tasks are named in a line about damage.
 NAMED = 5
-#: The first column of the tables of executors.
-EXECUTOR = Column("executor", text=True, least=12)
 #: The roles in the order in which they are shown, with their words.
 ROLES = {"active": "active", "standby": "standby", "warmup": "warm-up"}
 
-TASKS = (
-    Column("task", text=True, least=12),
-    *(
-        Column(name, goes=goes)
-        for name, goes in (("records", 2), ("in snapshot", 1), ("to replay", 4), ("bytes", 3))
-    ),
-)
-SIZES = (
-    Column("kind", text=True, least=12),
-    *(Column(name, goes=goes) for name, goes in (("files", 1), ("bytes", 3), ("needed", 2))),
-)
+#: The columns of numbers, with the order in which they are left out.
+TASK_NUMBERS = {"records": 2, "in snapshot": 1, "to replay": 4, "bytes": 3}
+SIZE_NUMBERS = {"files": 1, "bytes": 3, "needed": 2}
+TASKS = (Column("task", text=True, least=12), *(Column(name, goes=k) for name, k in TASK_NUMBERS.items()))
+SIZES = (Column("kind", text=True, least=12), *(Column(name, goes=k) for name, k in SIZE_NUMBERS.items()))
 NO_BATCH = "manifests   no batch is known to be committed"
 
 #: What holds for a placement that keeps the invariants.
@@ -78,31 +65,17 @@ def _lines(found: Inspection, width: int) -> Iterator[str]:
         yield f"totals      {counted} {counted_since(totals.since)}"
         for figure in input_figures(totals.bad, last.watermark if last else None, found.input):
             yield f"{figure.name:<11} {figure.value} ({figure.note})"
-    if found.generations:
-        newest = found.generations[-SHOWN:]
-        earlier = len(found.generations) - len(newest)
-        each = [f"{one.generation} in {one.batches}" for one in newest]
-        yield f"generations {f'{earlier} earlier ones, ' if earlier else ''}{', '.join(each)}"
+    if found.status_error:
+        yield f"status      {found.status_error}"
     if found.assignment:
-        yield from ("", "placement   at the last commit")
-        tasks = {
-            name: {role: (len(those), listed(those, most=SHOWN)) for role, those in roles.items()}
-            for name, roles in found.assignment.items()
-        }
-        yield from _executors(tasks, width)
-    yield from lag_lines(found, width)
+        yield from ("", "placement   at the last commit", *_executors(found, width))
     yield from _input(found, width)
     yield from _tasks(found, width)
-    yield ""
-    yield from _table(
-        SIZES,
-        [
-            (name, f"{kind.files:,}", f"{kind.bytes:,}", "" if kind.needed is None else f"{kind.needed:,}")
-            for name, kind in found.sizes.items()
-        ],
-        width,
-    )
-    yield ""
+    sizes = [
+        (name, f"{kind.files:,}", f"{kind.bytes:,}", "" if kind.needed is None else f"{kind.needed:,}")
+        for name, kind in found.sizes.items()
+    ]
+    yield from ("", *fit(SIZES, sizes, width).lines(), "")
     yield from (f"unfinished  {line}" for line in found.unfinished[:SHOWN])
     yield from damage_lines(found)
     checked = "all bytes were read" if found.verified else "lengths were compared; --verify reads all bytes"
@@ -112,11 +85,9 @@ def _lines(found: Inspection, width: int) -> Iterator[str]:
 def damage_lines(found: Inspection) -> Iterator[str]:
     """Yield a line for each damaged or missing file, up to `SHOWN`, and for damage that does not count."""
     for damage in found.damaged[:SHOWN]:
-        tasks = ""
+        tasks = f"; other files have the state of {_named(damage.tasks)}" if damage.tasks else ""
         if damage.lost:
             tasks = f"; the state of {_named(damage.lost)} cannot be made of this checkpoint"
-        elif damage.tasks:
-            tasks = f"; other files have the state of {_named(damage.tasks)}"
         yield f"damaged     {damage.kind} {damage.file}: {damage.what}{tasks}"
     if len(found.damaged) > SHOWN:
         yield f"damaged     and {len(found.damaged) - SHOWN} more; --output json has all"
@@ -136,48 +107,22 @@ def damage_lines(found: Inspection) -> Iterator[str]:
         yield f"unneeded    and {len(found.unneeded) - SHOWN} more; --output json has all"
 
 
-def _table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    heading, lines = fit(columns, rows, width).lines()
-    return [heading, *lines]
-
-
-def _executors(rows: Mapping[str, Mapping[str, tuple[int, str]]], width: int, of: str = "") -> Iterator[str]:
-    """Yield a table by executor and role, and below each executor what its numbers are made of."""
+def _executors(found: Inspection, width: int) -> Iterator[str]:
+    """Yield the table of the tasks of executors by role, and below each executor their names."""
     columns = (
         EXECUTOR,
-        *(Column(f"{word}{of}", goes=goes) for word, goes in zip(ROLES.values(), (2, 1, 3), strict=True)),
+        *(Column(word, goes=when) for word, when in zip(ROLES.values(), (2, 1, 3), strict=True)),
     )
-    cells = [(name, *(f"{roles.get(role, (0, ''))[0]:,}" for role in ROLES)) for name, roles in rows.items()]
-    heading, *lines = _table(columns, cells, width)
+    cells = [
+        (name, *(f"{len(roles.get(role, ())):,}" for role in ROLES))
+        for name, roles in found.assignment.items()
+    ]
+    heading, *lines = fit(columns, cells, width).lines()
     yield heading
-    for line, roles in zip(lines, rows.values(), strict=True):
+    for line, roles in zip(lines, found.assignment.values(), strict=True):
         yield line
-        yield from (
-            f"  {word:<10}{roles[role][1]}"
-            for role, word in ROLES.items()
-            if role in roles and roles[role][1]
-        )
-
-
-def lag_lines(found: Inspection, width: int = sys.maxsize) -> Iterator[str]:
-    """Yield the lags of the copies by executor, from the last status file, and its age."""
-    if found.status_error:
-        yield from ("", f"no lags     {found.status_error}")
-    if (status := found.status) is None:
-        return
-    ended = ", which has ended" if status.ended else ""
-    said = f"status of driver {status.epoch}{ended}, {ago(status.age_seconds)}"
-    yield from ("", f"lags        in records at batch {status.batch}, generation {status.generation}: {said}")
-    rows = {
-        name: {role: (sum(lags.values()), _behind(lags)) for role, lags in roles.items()}
-        for name, roles in status.lags.items()
-    }
-    yield from _executors(rows, width, " lag")
-
-
-def _behind(lags: Mapping[str, int]) -> str:
-    behind = sorted((-lag, TaskId.parse(task)) for task, lag in lags.items() if lag)
-    return listed((f"{task}: {-lag:,}" for lag, task in behind), most=SHOWN)
+        texts = {word: listed(roles.get(role, ()), most=SHOWN) for role, word in ROLES.items()}
+        yield from (f"  {word:<10}{text}" for word, text in texts.items() if text)
 
 
 def _input(found: Inspection, width: int) -> Iterator[str]:
@@ -199,17 +144,9 @@ def _tasks(found: Inspection, width: int) -> Iterator[str]:
         "state       with what a new copy replays behind the snapshot, and the bytes that it reads",
     )
     longest = sorted(found.tasks.items(), key=lambda one: -one[1].replay)[:SHOWN]
-    cells = [
-        (
-            name,
-            f"{task.records:,}",
-            "none" if task.snapshot is None else f"{task.snapshot:,}",
-            f"{task.replay:,}",
-            f"{task.bytes:,}",
-        )
-        for name, task in longest
-    ]
-    yield from _table(TASKS, cells, width)
+    numbers = [(name, (task.records, task.snapshot, task.replay, task.bytes)) for name, task in longest]
+    cells = [(name, *("none" if n is None else f"{n:,}" for n in those)) for name, those in numbers]
+    yield from fit(TASKS, cells, width).lines()
     if len(found.tasks) > SHOWN:
         yield f"and {count(len(found.tasks) - SHOWN, 'task')} with less to replay; --output json has all"
 

@@ -70,11 +70,7 @@ class Help(NamedTuple):
         line, _, text = head.partition("\n\n")
         sections = dict(zip(parts[::2], parts[1::2], strict=True))
         examples, listed = (_rows(sections[name]) for name in ("Examples", "Exit codes"))
-        every = {
-            codes.BAD_INPUT: "bad input: nothing was started or changed",
-            codes.INTERRUPTED: "interrupted",
-        }
-        every |= {int(code): meaning for code, meaning in listed}
+        every = EVERYWHERE | {int(code): meaning for code, meaning in listed}
         return cls(
             group,
             f"{line[0].lower()}{line[1:].removesuffix('.')}",
@@ -174,8 +170,8 @@ class MainParser(CommandParser):
         """Return the help: what to type first, and the commands by group."""
         width = max(map(len, self.commands.choices))
         parts = [f"usage: {self.prog} COMMAND ...", f"{self.description}", f"First steps:\n{_table(FIRST)}"]
+        helps = {name: one.help_ for name, one in self.commands.choices.items()}
         for group, title in GROUPS.items():
-            helps = {name: one.help_ for name, one in self.commands.choices.items()}
             rows = [(name, help_.line) for name, help_ in helps.items() if help_.group == group]
             parts.append(f"{title}:\n{_table(rows, width)}")
         end = f"{self.prog} COMMAND --help shows examples and exit codes. {self.prog} --version shows the version."

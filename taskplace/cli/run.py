@@ -1,4 +1,4 @@
-"""`taskplace run`."""
+"""Runs an application, or checks it: `taskplace run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, 
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from msgspec import structs
 
@@ -134,7 +134,9 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
         reporter: Reporter = reporter_for(settings.report.progress, output)
         programs = [reporter] if isinstance(reporter, JsonReporter) else []
         if settings.report.events is not None:
-            lines = JsonReporter(stack.enter_context(_opened(settings.report.events)))
+            events = Path(settings.report.events)
+            events.parent.mkdir(parents=True, exist_ok=True)
+            lines = JsonReporter(stack.enter_context(events.open("w", encoding="utf-8")))
             programs.append(lines)
             reporter = FanOut(reporter)
             reporter.add(lines)
@@ -151,15 +153,6 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
             for each in programs:
                 each.finish(code, said)
         return code
-
-
-def _opened(path: str) -> TextIO:
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return Path(path).open("w", encoding="utf-8")
-    except OSError as error:
-        expected = "a path that can be written"
-        raise InputError("report.events", found=f"{path} ({error.strerror})", expected=expected) from None
 
 
 def _reported(settings: Settings, application: Application, reporter: Reporter) -> int:

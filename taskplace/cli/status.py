@@ -35,23 +35,10 @@ from taskplace.spark.inspection.now import (
 )
 from taskplace.spark.operator_messages import Status, TopicStatus
 from taskplace.spark.stuck import UNKNOWN, stuck
-from taskplace.wording import (
-    BOX_EDGE,
-    BOX_GAP,
-    GAP,
-    Column,
-    Fitted,
-    ago,
-    before,
-    count,
-    duration,
-    fit,
-    lasting,
-    listed,
-)
+from taskplace.wording import Column, ago, before, count, duration, fit, lasting, listed
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.text import Text
 
 SCHEMA = "taskplace.status-seen/1"
 #: The seconds between two readings of the status without `--interval`.
@@ -120,7 +107,7 @@ def _shown(output: str) -> Iterator[tuple[Callable[[DriverState], None], Key]]:
         from taskplace.record.terminal import Screen
 
         with Live(console=Screen(), auto_refresh=False) as live:
-            yield (lambda now: live.update(StatusView(now), refresh=True)), lambda driver: driver.written
+            yield (lambda driver: live.update(view(driver), refresh=True)), lambda driver: driver.written
     else:
         yield (lambda driver: print(line(driver), flush=True)), line
 
@@ -207,32 +194,26 @@ def line(driver: DriverState) -> str:
 
 def lines(driver: DriverState, width: int = sys.maxsize) -> Iterator[str]:
     """Yield the status for people, a line each. Only its tables are fitted to `width`."""
-    for part in _parts(driver, width):
-        if isinstance(part, Fitted):
-            heading, rows = part.lines()
-            yield from ("", heading, *rows)
-        else:
-            yield part
-
-
-def _parts(driver: DriverState, width: int, *, gap: int = GAP, edge: int = 0) -> Iterator[str | Fitted]:
-    """Yield the lines of the status, and the table of executors among them."""
     yield from introduction(driver)
     if (now := driver.status) is None:
         if driver.epoch:
             yield unchecked(driver.root)
         return
     yield from headings(now, runs=driver.runs)
-    yield words.placement(
-        _views(now),
-        width,
-        hosts={name: one.host for name, one in now.executors.items()},
-        draining=[name for name, one in now.executors.items() if one.draining],
-        gap=gap,
-        edge=edge,
-    )
+    hosts = {name: one.host for name, one in now.executors.items()}
+    draining = [name for name, one in now.executors.items() if one.draining]
+    yield ""
+    yield from words.placement(_views(now), width, hosts=hosts, draining=draining).lines()
     yield from inputs(now, width, runs=driver.runs)
     yield from events(now, driver.root, runs=driver.runs)
+
+
+def view(driver: DriverState) -> Text:
+    """Return the status in the width that the terminal has now."""
+    from rich.text import Text
+
+    first, *others = (folded(each, columns()) for each in lines(driver, columns()))
+    return Text.assemble((first, "green" if driver.runs else "bold red"), "\n", "\n".join(others))
 
 
 def _views(now: Status) -> list[InstanceView]:
@@ -283,8 +264,7 @@ def input_table(input: Mapping[str, TopicStatus], width: int) -> Iterator[str]:
         )
         for row in rows[:PARTITIONS_SHOWN]
     ]
-    heading, lines = fit(INPUT, cells, width).lines()
-    yield from (heading, *lines)
+    yield from fit(INPUT, cells, width).lines()
     if more := len(rows) - len(cells):
         yield f"and {count(more, 'partition')} with less lag; --output json has all"
 
@@ -338,35 +318,3 @@ def events(now: Status, checkpoint: str | Path = UNKNOWN, *, runs: bool = True) 
         times = ", ".join(duration(batch.seconds) for batch in now.batches)
         numbers = dict.fromkeys((now.batches[0].batch_id, now.batches[-1].batch_id))
         yield f"batches     {' to '.join(map(str, numbers))}: {times}"
-
-
-class StatusView:
-    """The status in the width that the terminal has."""
-
-    def __init__(self, driver: DriverState) -> None:
-        self._driver = driver
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich.text import Text
-
-        from taskplace.record.terminal import boxed
-
-        driver, width = self._driver, options.max_width
-        style = "green" if driver.runs else "bold red"
-        for part in _parts(driver, width, gap=BOX_GAP, edge=BOX_EDGE):
-            if isinstance(part, Fitted):
-                there = driver.status.executors.values() if driver.status else ()
-                yield boxed(
-                    part,
-                    [
-                        {
-                            "lag": "yellow" if one.lag else "",
-                            "": "yellow",
-                            "executor": "yellow" * one.draining,
-                        }
-                        for one in there
-                    ],
-                )
-            else:
-                yield Text(folded(part, width), style=style)
-            style = ""

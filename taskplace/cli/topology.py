@@ -80,9 +80,5 @@ def write_svg(built: BuiltTopology, file: str) -> None:
     if file == STDOUT:
         sys.stdout.write(drawn.decode("utf-8"))
         return
-    try:
-        Path(file).write_bytes(drawn)
-    except OSError as error:
-        raise InputError(
-            "--svg", found=file, expected=f"a file that can be written ({error.strerror})"
-        ) from None
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).write_bytes(drawn)

@@ -82,13 +82,25 @@ class SparkProperties:
         return int(value) if value.isdecimal() else default
 
     def seconds(self, key: str, unit: str = "ms") -> float | None:
-        """Return a time in seconds; None if there is none that Spark can read. `unit`: of a number without one."""
-        return seconds_of(self.get(key), unit)
+        """Return a time in seconds; None if there is none that Spark can read. `unit`: of a number without one.
+
+        >>> spark = SparkProperties(SparkSettings(conf=dict(zip("abcde", ("30s", "3000", "2min", "1.5s", "soon")))))
+        >>> [spark.seconds(name) for name in "abcde"]
+        [30.0, 3.0, 120.0, None, None]
+        """
+        match = re.fullmatch(r"(-?\d+)([a-z]*)", self.get(key).strip().lower())
+        scale = _SECONDS.get((match[2] or unit) if match else "")
+        return None if match is None or scale is None else int(match[1]) * scale
 
     def mebibytes(self, key: str, default: float) -> float:
-        """Return a size in MiB; the default if there is none that Spark can read."""
-        size = mebibytes_of(self.get(key))
-        return default if size is None else size
+        """Return a size in MiB; the default if there is none that Spark can read.
+
+        >>> spark = SparkProperties(SparkSettings(conf=dict(zip("abcde", ("900m", "2g", "512", "1GB", "1.5g")))))
+        >>> [spark.mebibytes(name, 7.0) for name in "abcde"]
+        [900.0, 2048.0, 512.0, 1024.0, 7.0]
+        """
+        match = re.fullmatch(r"(\d+)(b|[kmgtp]b?)?", self.get(key).strip().lower())
+        return default if match is None else int(match[1]) * (1 << _POWERS[(match[2] or "m")[0]]) / _MEBI
 
     @property
     def local(self) -> bool:
@@ -104,27 +116,6 @@ class SparkProperties:
     def containers(self) -> bool:
         """Whether executors run in containers with a limit of memory: on YARN and Kubernetes."""
         return self.master == "yarn" or self.master.startswith("k8s://")
-
-
-def seconds_of(text: str, unit: str = "ms") -> float | None:
-    """Return a time of Spark's in seconds; None for what Spark would refuse. `unit`: of a number without one.
-
-    >>> [seconds_of(text) for text in ("30s", "3000", "2min", "1.5s", "soon")]
-    [30.0, 3.0, 120.0, None, None]
-    """
-    match = re.fullmatch(r"(-?\d+)([a-z]*)", text.strip().lower())
-    scale = _SECONDS.get((match[2] or unit) if match else "")
-    return None if match is None or scale is None else int(match[1]) * scale
-
-
-def mebibytes_of(text: str) -> float | None:
-    """Return a size of Spark's in MiB; None for what Spark would refuse.
-
-    >>> [mebibytes_of(text) for text in ("900m", "2g", "512", "1GB", "1.5g")]
-    [900.0, 2048.0, 512.0, 1024.0, None]
-    """
-    match = re.fullmatch(r"(\d+)(b|[kmgtp]b?)?", text.strip().lower())
-    return None if match is None else int(match[1]) * (1 << _POWERS[(match[2] or "m")[0]]) / _MEBI
 
 
 class StoreFacts(NamedTuple):

@@ -160,11 +160,7 @@ def checkpoint_damaged(facts: Facts) -> Iterator[Found]:
         yield Found(path, first + (f", and {len(more)} more files" if more else ""), remedy)
 
 
-@rule(
-    Severity.ERROR,
-    "a checkpoint that this file cannot continue: partitions, stores, sources, types of keys",
-    needs=("checkpoint", "stores"),
-)
+@rule(Severity.ERROR, "a checkpoint that this file cannot continue", needs=("checkpoint", "stores"))
 def checkpoint_of_another_application(facts: Facts) -> Iterator[Found]:
     """The start refuses to continue: keys would belong to other tasks, or values would mean something else."""
     if facts.checkpoint is not None and facts.checkpoint.refused:
@@ -176,7 +172,7 @@ def checkpoint_of_another_application(facts: Facts) -> Iterator[Found]:
 
 _TEMPORARY = ("/tmp", "/dev/shm", "/run")  # emptied by the system: at a boot, or file by file after some days
 _IN_MEMORY = ("tmpfs", "ramfs")
-_NETWORK = [
+_NETWORK = (
     "nfs",
     "nfs4",
     "cifs",
@@ -187,7 +183,7 @@ _NETWORK = [
     "fuse.sshfs",
     "fuse.s3fs",
     "fuse.glusterfs",
-]
+)
 _ONE_HOST = (*_IN_MEMORY, "ext4", "ext3", "xfs", "btrfs", "zfs", "overlay", "f2fs", "apfs")
 
 
@@ -255,11 +251,7 @@ _LONG, _TOO_LONG, _MOST_WARMUPS = 3600, 4 * 3600, 64
 _WARMUPS, _PROBING = "placement.max.warmup.replicas", "placement.probing.rebalance.interval.ms"
 
 
-@rule(
-    Severity.WARNING,
-    "the time in which all copies can move, at `max.warmup.replicas` per `probing.rebalance.interval.ms`",
-    needs=("topology",),
-)
+@rule(Severity.WARNING, "`max.warmup.replicas` with which moves take hours", needs=("topology",))
 def warm_ups_slow(facts: Facts) -> Iterator[Found]:
     """That is how long it may take until all copies have moved to new executors. A round also ends when its warm-ups
     have caught up, so it is less where restores are fast.
@@ -305,10 +297,7 @@ _SKIPPED = "Records that the topic removed before they were read are skipped wit
 _ABORTED = "If a producer uses transactions, records of aborted ones are counted as well."
 
 
-@rule(
-    Severity.WARNING,
-    "Kafka options by which records are skipped, reordered, or read although they were aborted",
-)
+@rule(Severity.WARNING, "Kafka options that skip or reorder records, or read those of aborted transactions")
 def records_at_risk(facts: Facts) -> Iterator[Found]:
     """Find options of Spark's Kafka source, and `changed_topics: go-on`, which is meant for one start."""
     for section, given in (("input", facts.settings.input), ("output", facts.settings.output)):
@@ -361,8 +350,7 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 _NO_SECRET = re.compile(
-    r"(location|file|path|provider|class|url|uri|endpoint|type|protocol|mechanism|enabled|env)$",
-    re.IGNORECASE,
+    r"(?i)(location|file|path|provider|class|url|uri|endpoint|type|protocol|mechanism|enabled|env)$"
 )
 
 
@@ -376,9 +364,7 @@ def secret_in_plain_text(facts: Facts) -> Iterator[Found]:
         if path.startswith("spark.conf."):
             remedy = "# move the property to spark-defaults.conf, which only the user of the driver can read"
         elif ".kafka.options." not in path:
-            remedy = (
-                f"# read the topic through `kafka`, whose options take NAME_env: VARIABLE, and remove {path}"
-            )
+            remedy = f"# read the topic through `kafka`, whose options take NAME_env: VARIABLE, not {path}"
         yield Found(path, HIDDEN, remedy)
 
 
@@ -476,11 +462,7 @@ def worker_memory(facts: Facts) -> Iterator[Found]:
 _NOT_SPARKS = "Spark has no property of this name, so the value has no effect."
 
 
-@rule(
-    Severity.WARNING,
-    "keys without effect: another key excludes them, or Spark has no such property",
-    steered=True,
-)
+@rule(Severity.WARNING, "keys without effect: another key excludes them, or Spark has none", steered=True)
 def ignored_key(facts: Facts) -> Iterator[Found]:
     """Find keys of the file that nothing reads."""
     rows = () if facts.steered else (*_without_effect(facts), *_spark_without_effect(facts))
@@ -512,9 +494,7 @@ def _without_effect(facts: Facts) -> Iterator[tuple[str, str, str]]:
             yield f"{strategy}.{cost}", f"{given}", why
     assignor = BUILT_IN.get(config.task_assignor_class)
     if runtime.weights and assignor is not None and not assignor.balanced:
-        why = (
-            f"The assignor `{config.task_assignor_class}` balances the number of tasks, whatever they weigh."
-        )
+        why = f"The assignor `{config.task_assignor_class}` balances numbers of tasks, not weights."
         yield "runtime.weights", "weights", why
     if config.balance_factor != 1:
         why = "The factor is only reported, in the metrics of a plan. Plans are balanced as with 1."

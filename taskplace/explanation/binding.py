@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from taskplace.model.placement import changelog_reads, costs, cross_rack_reads
+from taskplace.model.placement import costs, cross_rack_reads
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import Ints
@@ -47,11 +47,9 @@ class Binding:
         shares = self._share(t, i, None)
         if self._each and len(self.c.subtopologies) > 1:
             shares += f" and {self._share(t, i, int(self.c.sub[t]))}"
-        reads = self._across(t, i)
-        traffic = (
-            "" if reads is None else f", and it reads {count(reads, 'input partition')} across racks there"
-        )
-        return f"so that {self.c.names[i]} has {shares}{traffic}"
+        if (reads := self._across(t, i)) is not None:
+            shares += f", and it reads {count(reads, 'input partition')} across racks there"
+        return f"so that {self.c.names[i]} has {shares}"
 
     def leaves(self, t: int, i: int) -> str:
         """Return why task t moves to instance i, although its owner has a good copy."""
@@ -79,35 +77,19 @@ class Binding:
                 return f"{self.c.names[chosen]} needs it for its share, {self._share(t, chosen, of)}"
         return cost or f"it is as good as {self.c.names[chosen]}, and a fixed rule breaks the tie"
 
-    def stays(self, t: int, i: int) -> str:
-        """Return the cost of moving task t from its owner, which may keep it, to instance i."""
-        here, there = self._across(t, int(self.c.owner[t])), self._across(t, i)
-        if here is None or there is None:
-            return "that would be a move"
-        traffic, move = costs(self.config)
-        reads = f"{count(there, 'read')} across racks in place of {here} (cost {traffic} each)"
-        return f"that would be a move (cost {move}) and {reads}"
-
     def closed(self, i: int) -> str:
         """Return why an instance without open slots takes no task."""
         return f"{self.c.names[i]} {'is draining' if self.c.draining[i] else 'has no capacity'}"
 
-    def stateless(self, t: int, i: int, wanted: int) -> str:
-        """Return why stateless task t is at instance i. `wanted`: its instance in the target, which may differ."""
+    def stateless(self, i: int, wanted: int) -> str:
+        """Return why a stateless task is at instance i. `wanted`: its instance in the target, which may differ."""
         level = "it has no state, so it goes where loads are level, and stays while they are"
-        reads = self._across(t, i)
-        if reads is not None and self.c.racks[t]:
-            across = f"{count(reads, 'input partition')} across racks"
-            level = f"it has no state: loads are level, and it reads {across} there"
-        later = (
-            f"; it belongs on {self.c.names[wanted]}, once the stateful tasks have moved"
-            if i != wanted
-            else ""
-        )
-        return level + later
+        if i == wanted:
+            return level
+        return f"{level}; it belongs on {self.c.names[wanted]}, once the stateful tasks have moved"
 
-    def standby(self, t: int, i: int, leaves: list[int], others: list[int]) -> str:
-        """Return why a standby of task t belongs at instance i.
+    def standby(self, i: int, leaves: list[int], others: list[int]) -> str:
+        """Return why a standby of a task belongs at instance i.
 
         `leaves`: the instances whose standby of the task ends. `others`: those of its other copies in the target.
         """
@@ -121,26 +103,15 @@ class Binding:
             shared = self.apart(k, others)[0]
             if len(shared) > fewest:
                 return f"since {c.names[k]} shares {', '.join(shared)} with another copy"
-        return f"so that instances have about as many copies{self.follows(t, i)}"
+        return "so that instances have about as many copies"
 
     def apart(self, i: int, others: list[int]) -> tuple[list[str], list[str]]:
         """Return the named tags that instance i shares with one of `others`, and those in which it differs."""
-        shared: list[str] = []
-        differ: list[str] = []
-        for tag in self.config.rack_aware_assignment_tags:
-            value = self.c.tags[i].get(tag)
-            if value is not None:
-                (shared if any(self.c.tags[o].get(tag) == value for o in others) else differ).append(
-                    f"{tag} {value}"
-                )
-        return shared, differ
-
-    def follows(self, t: int, i: int) -> str:
-        """Return the reads across racks of a standby of task t at instance i, as the end of a clause."""
-        if self._changelogs is None or not self.c.changelog_racks[t]:
-            return ""
-        rack_of, reads = self._changelogs
-        return f", and it reads {count(int(reads[t, rack_of[i]]), 'changelog partition')} across racks there"
+        named, tags = self.config.rack_aware_assignment_tags, self.c.tags
+        mine = {tag: tags[i][tag] for tag in named if tags[i].get(tag) is not None}
+        shared = [tag for tag, value in mine.items() if any(tags[o].get(tag) == value for o in others)]
+        differ = [tag for tag in mine if tag not in shared]
+        return [f"{tag} {mine[tag]}" for tag in shared], [f"{tag} {mine[tag]}" for tag in differ]
 
     def _cost(self, t: int, worse: int, better: int) -> str:
         """Return the cost for which `better` is preferred to `worse`; "" if there is none."""
@@ -210,8 +181,3 @@ class Binding:
     @cached_property
     def _reads(self) -> tuple[Ints, Ints] | None:
         return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
-
-    @cached_property
-    def _changelogs(self) -> tuple[Ints, Ints] | None:
-        racks = self.config.rack_aware_assignment_strategy != "none" and self.config.promises.weighs_racks
-        return changelog_reads(self.c) if racks else None

@@ -98,9 +98,10 @@ class Wait(Struct, frozen=True):
         """The other instance with the best copy, and what it lacks."""
         if self.at is None:
             return "no other copy"
-        behind = self.behind
-        lacks = "has read nothing yet" if behind is None else f"is {count(behind, 'record')} behind"
-        return f"{self.at} {lacks}"
+        behind = (
+            "has read nothing yet" if self.behind is None else f"is {count(self.behind, 'record')} behind"
+        )
+        return f"{self.at} {behind}"
 
     def __str__(self) -> str:
         return f"{self.task} ({self.best})"
@@ -183,11 +184,6 @@ class Removal:
         return replace(self, waits=tuple(waits))
 
     @property
-    def blocking(self) -> tuple[TaskId, ...]:
-        """The tasks that must catch up first."""
-        return tuple(TaskId.parse(wait.task) for wait in self.waits)
-
-    @property
     def text(self) -> str:
         """The answer in one line, with what to do."""
         if self.gone:
@@ -265,20 +261,17 @@ def removable(
     waits = []
     for task, copy in sorted(mine.items()):
         there = best.get(task)
-        if there and there.caught_up:
-            continue
-        if copy.role == "none" and (
-            copy.lag is None or (there and not copy.caught_up and _quality(there)[1] <= copy.lag)
-        ):
-            continue
-        waits.append(Wait(str(task), copy.role, there and there.instance, there.lag if there else None))
+        as_good = there and not copy.caught_up and copy.lag is not None and _quality(there)[1] <= copy.lag
+        needless = copy.role == "none" and (copy.lag is None or as_good)
+        if not (needless or (there and there.caught_up)):
+            waits.append(Wait(str(task), copy.role, there and there.instance, there and there.lag))
     roles = {task: copy.role for task, copy in mine.items() if copy.role != "none"}
     best_elsewhere = set() if draining else {(wait.task, wait.at) for wait in waits}
     awaited = [
         copy
         for copy in copies
-        if copy.instance in staying
-        and ((str(copy.task), copy.instance) in best_elsewhere or _is_awaited(copy, roles, target))
+        if (str(copy.task), copy.instance) in best_elsewhere
+        or (copy.instance in staying and _is_awaited(copy, roles, target))
     ]
     return Removal(instance, tuple(waits), held=held, draining=draining, stuck=tuple(_stuck(awaited, seen)))
 
@@ -328,12 +321,8 @@ def can_remove(
     """
     c = validation.of_type(problem, Problem, "problem").columns
     if instance not in c.names:
-        raise InputError(
-            "instance",
-            found=instance,
-            expected=one_of(c.names, "instance", most=10),
-            hint=validation.nearest(instance, c.names),
-        )
+        hint = validation.nearest(instance, c.names)
+        raise InputError("instance", found=instance, expected=one_of(c.names, "instance", most=10), hint=hint)
     at = c.names.index(instance)
     concerned = np.zeros(c.n, np.bool_)
     concerned[c.task[c.inst == at]] = True

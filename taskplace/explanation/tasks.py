@@ -23,7 +23,7 @@ from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.validation import of_type
-from taskplace.wording import about, count, listed, noun, one_of, wrapped
+from taskplace.wording import about, count, listed, noun, one_of, sentence, wrapped
 from topology.tasks import TaskId
 
 SCHEMA = "taskplace.explanation/1"
@@ -121,9 +121,8 @@ class TaskExplanation:
             facts.append(("target", _named(self.target)))
         facts += [("copy", f"{name}: {text}") for name, text in self.copies]
         facts += [("refused", f"{refusal.instance}: {refusal.why}") for refusal in self.refused]
-        return "\n".join(
-            line for name, text in facts for line in wrapped(text, width, f"  {name:<8}", " " * 10)
-        )
+        lines = (wrapped(text, width, f"  {name:<8}", " " * 10) for name, text in facts)
+        return "\n".join(line for each in lines for line in each)
 
     def _repr_html_(self) -> str:
         """Return the paragraph and the facts, for notebooks."""
@@ -201,9 +200,8 @@ class _One(NamedTuple):
     @property
     def standbys_to_come(self) -> list[str]:
         """The instances of its standbys in the target that are none in the step."""
-        return [
-            n for n, role in self.goal.items() if role == "standby" and self.now.get(n, "warmup") == "warmup"
-        ]
+        standbys = [name for name, role in self.goal.items() if role == "standby"]
+        return [name for name in standbys if self.now.get(name, "warmup") == "warmup"]
 
 
 @dataclass
@@ -234,9 +232,7 @@ class Explainer:
             raise InputError("plan", found=name, expected="only instances of the problem")
         self._task = {t: k for k, t in enumerate(self._c.ids)}
         self._inst = {name: k for k, name in enumerate(self._c.names)}
-        self._held = _places(
-            {one.id: Roles(one.active, one.standby, one.warmup) for one in problem.instances}
-        )
+        self._held = _places(in_force(problem))
         self._now, self._goal = _places(plan.assignment), _places(plan.target)
         self._kept, self._parked = frozenset(self._c.kept.tolist()), frozenset(self._c.parked.tolist())
         self._binding = Binding(problem, plan)
@@ -269,12 +265,10 @@ class Explainer:
 
         Without a driver no copy catches up. That is no reason to call a copy stuck.
         """
-        now, goal = (
-            {(task, n, role) for task, roles in each.items() for n, role in roles.items()}
-            for each in (self._now, self._goal)
-        )
+        placed = {*self._now, *self._goal}
+        moving = {task for task in placed if self._now.get(task) != self._goal.get(task)}
         stuck = {task for (_, task), seen in self.seen.items() if seen.stalled and not seen.no_driver}
-        return {task for task, _, _ in now ^ goal} | {move.task for move in self.plan.moves} | stuck
+        return moving | {move.task for move in self.plan.moves} | stuck
 
     # -- the paragraph
 
@@ -284,7 +278,7 @@ class Explainer:
         ends = [n for n, role in one.held.items() if role == "standby" and one.goal.get(n) != "standby"]
         for name in one.standbys_to_come:
             others = [self._inst[n] for n in one.goal if n != name]
-            because = self._binding.standby(one.t, self._inst[name], [self._inst[n] for n in ends], others)
+            because = self._binding.standby(self._inst[name], [self._inst[n] for n in ends], others)
             why.append(f"its standby is to move to {name} {because}, but {self._lacks(one, name)}")
         why.append(progress.stopped)
         for name in (self._c.names[p % self._c.m] for p in sorted(self._parked) if p // self._c.m == one.t):
@@ -300,7 +294,7 @@ class Explainer:
         if self._decision is None:
             return "the plan places it there"
         if not c.stateful[t]:
-            return self._binding.stateless(t, self._inst[active], self._inst[wanted])
+            return self._binding.stateless(self._inst[active], self._inst[wanted])
         reason, at, owner = int(self._decision.reason[t]), self._inst[wanted], self._owner(one)
         if active != wanted:
             goes = "it is to move to" if active == owner else "it belongs on"
@@ -317,9 +311,7 @@ class Explainer:
             case Reason.STARTS:
                 return f"it starts there {self._binding.wanted(t, at)}"
             case Reason.ONLY:
-                return (
-                    f"it stays there, because {owner} has the only entries of its stores that are not logged"
-                )
+                return f"it stays there: {owner} has the only entries of its stores that are not logged"
             case Reason.STAYS if not c.open_slots[at]:
                 return f"{self._binding.closed(at)}, but no other instance can take it"
             case Reason.STAYS:
@@ -334,10 +326,8 @@ class Explainer:
         c, at, goal = self._c, self._inst[name], one.goal.get(name, "")
         row = one.rows.get(at)
         if role == "warmup":
-            replaces = f"it will replace another standby{self._binding.follows(one.t, at)}"
-            return {"active": "it will take over the active", "standby": replaces}.get(
-                goal, "it continues to warm up"
-            )
+            until = {"active": "it will take over the active", "standby": "it will replace another standby"}
+            return until.get(goal, "it continues to warm up")
         if goal != "standby":
             will = "it will be active once it has caught up"
             return will if goal == "active" else "it keeps its copy until another copy has caught up"
@@ -350,7 +340,7 @@ class Explainer:
             why = "it is a standby already"
         elif row is not None and c.caught[row]:
             why = "its copy is caught up"
-        return f"{why}{tags}{self._binding.follows(one.t, at)}"
+        return f"{why}{tags}"
 
     def _refusals(self, one: _One, there: Iterable[int]) -> Iterator[Refusal]:
         """Yield the reason why the task is not active, for every other instance that has or gets a copy."""
@@ -366,18 +356,15 @@ class Explainer:
             elif not c.open_slots[i]:
                 why = "it is draining" if c.draining[i] else "it has no capacity"
             elif not c.at_once[t] and not self._caught(rows.get(i)):
-                ready = c.at_once[t] or self._caught(rows.get(self._inst[active]))
+                ready = self._caught(rows.get(self._inst[active]))
                 than = f"{active} is caught up" if ready else f"no copy is far ahead of {active}"
                 why = f"it lacks {self._behind(t, row)}, and {than}"
             elif active == wanted == self._owner(one):
-                why = f"it could take over, but {active} may stay, and {self._binding.stays(t, i)}"
+                why = f"it could take over, but {active} may stay, and that would be a move"
             elif name == wanted:
                 why = f"it will take over, but {active} is caught up and stays until then"
             else:
                 why = f"it could take over, but {self._binding.refused(t, i, self._inst[wanted])}"
-            shared = self._binding.apart(i, [self._inst[n] for n in one.now if n != name])[0]
-            if shared and name not in one.now and self.problem.config.num_standby_replicas:
-                why += f"; as a standby it would share {', '.join(shared)} with another copy"
             yield Refusal(name, why)
 
     # -- when
@@ -412,20 +399,15 @@ class Explainer:
         """Return the progress of a task that is where it belongs after the step. A standby may still catch up."""
         stopped = remedy = later = ""
         for name in (n for n, role in one.now.items() if role == "standby"):
-            seen, seconds = self.seen.get((name, one.id), Seen()), self._catching_up.seconds(name, one.id)[0]
+            seen, left = self.seen.get((name, one.id), Seen()), self._catching_up.seconds(name, one.id)[0]
             if seen.stalled and not stopped:
                 stopped, remedy = f"its standby on {name} is stuck: {seen.stalled}", seen.remedy
-            elif seconds:
-                later += f"; its standby on {name} has caught up in {about(seconds)}"
-        if one.active == self._owner(one):
-            return Progress(
-                "settled",
-                None,
-                f"nothing {'else ' if later or stopped else ''}is planned for it{later}",
-                stopped,
-                remedy,
-            )
+            elif left:
+                later += f"; its standby on {name} has caught up in {about(left)}"
         moves = f"{self.plan_name} {'moves' if one.held else 'starts'} it"
+        if one.active == self._owner(one):
+            nothing = "nothing else" if later or stopped else "nothing"
+            return Progress("settled", None, f"{nothing} is planned for it{later}", stopped, remedy)
         if self.waits_for:
             return Progress("waiting", None, f"{moves} {self.waits_for}{later}", stopped, remedy)
         return Progress("now", 0.0, f"{moves}{later}", stopped, remedy)
@@ -488,6 +470,11 @@ class Explainer:
         return CatchingUp(self.problem, follows, self.seen, self.rates)
 
 
+def in_force(problem: Problem) -> dict[str, Roles]:
+    """Return the assignment in force before a plan."""
+    return {one.id: Roles(one.active, one.standby, one.warmup) for one in problem.instances}
+
+
 def _places(roles: Mapping[str, Roles]) -> dict[TaskId, dict[str, str]]:
     """Return, for every task, its instances and their roles."""
     out: dict[TaskId, dict[str, str]] = {}
@@ -544,10 +531,8 @@ def _sentences(clauses: Iterable[str], names: Collection[str]) -> str:
     """Return clauses as sentences. The first letter is raised, but not that of a name of an instance."""
     done = []
     for clause in filter(None, clauses):
-        text = (
-            clause if clause.split(maxsplit=1)[0].rstrip(",:;.") in names else clause[0].upper() + clause[1:]
-        )
-        done.append(text if text.endswith((".", "?", "!")) else f"{text}.")
+        named = clause.split(maxsplit=1)[0].rstrip(",:;.") in names
+        done.append(sentence(clause if named else clause[0].upper() + clause[1:]))
     return " ".join(done)
 
 

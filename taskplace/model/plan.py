@@ -37,6 +37,18 @@ class Roles(NamedTuple):
     warmup: tuple[TaskId, ...] = ()
 
 
+def texts_of(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return an assignment as plain values: by instance and role, the tasks as text.
+
+    >>> texts_of({"a": Roles(standby=(TaskId(0, 3),))})
+    {'a': {'active': (), 'standby': ('0_3',), 'warmup': ()}}
+    """
+    return {
+        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
+        for name, roles in sorted(assignment.items())
+    }
+
+
 def with_roles(instances: Iterable[Instance], assignment: Mapping[str, Roles]) -> tuple[Instance, ...]:
     """Return instances with the roles that `assignment` gives them, sorted by id.
 
@@ -169,6 +181,12 @@ class Plan:
     def stable(self) -> bool:
         """Whether the plan changes nothing and needs no follow-up."""
         return not self.followup and not self.moves
+
+    @property
+    def to_go(self) -> int:
+        """The planned moves of active tasks that remain after this step."""
+        moved = sum(move.role == "active" and move.from_ is not None for move in self.moves)
+        return max(0, self.optimality.moves - moved)
 
     @property
     def summary(self) -> str:

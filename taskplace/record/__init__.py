@@ -7,35 +7,19 @@
 - `metrics`, `prometheus`: what the metrics are called, and how they are exported
 """
 
-from taskplace.record.events import (
-    BatchDone,
-    CheckResult,
-    ExecutorLost,
-    InstanceView,
-    Rebalanced,
-    Reporter,
-    Summary,
-    WarmupChange,
-    WorkProgress,
-)
-from taskplace.record.metrics import METRICS, Metric
-from taskplace.record.reporters import FanOut, PlainReporter, SilentReporter, long_work, reporter_for
-
-__all__ = [
-    "METRICS",
-    "BatchDone",
-    "CheckResult",
-    "ExecutorLost",
-    "FanOut",
-    "InstanceView",
-    "Metric",
-    "PlainReporter",
-    "Rebalanced",
-    "Reporter",
-    "SilentReporter",
-    "Summary",
-    "WarmupChange",
-    "WorkProgress",
-    "long_work",
-    "reporter_for",
-]
+from taskplace.record.events import BatchDone as BatchDone
+from taskplace.record.events import CheckResult as CheckResult
+from taskplace.record.events import ExecutorLost as ExecutorLost
+from taskplace.record.events import InstanceView as InstanceView
+from taskplace.record.events import Rebalanced as Rebalanced
+from taskplace.record.events import Reporter as Reporter
+from taskplace.record.events import Summary as Summary
+from taskplace.record.events import WarmupChange as WarmupChange
+from taskplace.record.events import WorkProgress as WorkProgress
+from taskplace.record.metrics import METRICS as METRICS
+from taskplace.record.metrics import Metric as Metric
+from taskplace.record.reporters import FanOut as FanOut
+from taskplace.record.reporters import PlainReporter as PlainReporter
+from taskplace.record.reporters import SilentReporter as SilentReporter
+from taskplace.record.reporters import long_work as long_work
+from taskplace.record.reporters import reporter_for as reporter_for

@@ -37,11 +37,7 @@ WHOLE, OF_TASKS = "whole batch", "tasks: "
 
 
 class InstanceView(Struct, frozen=True):
-    """An instance after a batch: the numbers of its tasks by role, and the lag of all its copies in records.
-
-    >>> InstanceView("executor-1", active=8, standby=8, warmup=0, lag=0).copies
-    16
-    """
+    """An instance after a batch: the numbers of its tasks by role, and the lag of all its copies in records."""
 
     id: str
     active: int
@@ -55,11 +51,6 @@ class InstanceView(Struct, frozen=True):
         """Return a view of an instance with these tasks by role."""
         active, standby, warmup = (len(roles.get(role, ())) for role in ("active", "standby", "warmup"))
         return cls(id, active, standby, warmup, lag)
-
-    @property
-    def copies(self) -> int:
-        """The number of copies on this instance, in any role."""
-        return self.active + self.standby + self.warmup
 
 
 class BatchRecovery(Struct, frozen=True):
@@ -197,14 +188,14 @@ class Totals(Struct, frozen=True):
     bad: Mapping[str, int] = {}
 
     @classmethod
-    def of(cls, last: _Committed | None) -> Totals:
-        """Return the totals of a manifest; zero without one. Those of one without totals begin with the next batch."""
+    def of(cls, last: Any) -> Totals:
+        """Return the totals of a manifest; zero for None. Those of one without totals begin with the next batch."""
         if last is None:
             return cls()
         return msgspec.convert({"since": last.batch + 1, **(last.identity.get(TOTALS) or {})}, cls)
 
-    def with_batch(self, reports: Iterable[_Counted]) -> Totals:
-        """Return the totals with one more batch, of which `reports` has all."""
+    def with_batch(self, reports: Iterable[Any]) -> Totals:
+        """Return the totals with one more batch. `reports`: those of all its attempts that count."""
         rows, late, bad = self.rows, self.late, Counter(self.bad)
         for report in reports:
             rows, late = rows + report.rows, late + report.late
@@ -218,26 +209,6 @@ class Totals(Struct, frozen=True):
 
 #: The key of the totals in the `identity` of a manifest.
 TOTALS = "totals"
-
-
-class _Committed(Protocol):
-    """A manifest."""
-
-    @property
-    def batch(self) -> int: ...
-    @property
-    def identity(self) -> Mapping[str, Any]: ...
-
-
-class _Counted(Protocol):
-    """The report of an attempt."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def late(self) -> int: ...
-    @property
-    def bad(self) -> Mapping[str, int]: ...
 
 
 # -- events

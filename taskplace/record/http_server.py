@@ -95,7 +95,7 @@ class HttpServer:
             log_socket_errors=False,
             ident="taskplace",
         )
-        self.host, self.port = host, int(self._server.effective_port)
+        self.port = int(self._server.effective_port)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{self.port}/{at}"
         self._closing, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._serve, name="taskplace-http", daemon=True)

@@ -66,8 +66,11 @@ class Metric:
         return 0.001 if self.unit == "ms" else 1
 
 
-_PARTITION = ("topic", "partition")
+_TOPIC, _PARTITION, _HELD = ("topic",), ("topic", "partition"), ("executor", "role")
 _BATCHES = "the last 1,024 batches of this driver"
+_OWN = "of topics that tasks read"
+_ASKED = f"by the brokers' last answer, {_OWN}"
+_DROPPED = "dropped-records-total"
 
 #: By section of the documentation.
 SECTIONS: Mapping[str, tuple[Metric, ...]] = {
@@ -89,8 +92,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         Metric(
             "records-lag",
             "records",
-            "offsets of a partition behind the last committed batch, as of the brokers' last answer; of topics that "
-            "tasks read themselves",
+            f"offsets that no batch has committed yet, {_ASKED}",
             "records-lag",
             _PARTITION,
         ),
@@ -99,20 +101,15 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         Metric(
             "records-consumed-rate",
             "records/s",
-            "committed records per second of the last minute, of a topic that tasks read themselves",
+            f"mean of the last minute, {_OWN}",
             "records-consumed-rate",
-            ("topic",),
+            _TOPIC,
         ),
         Metric(
             "watermark-timestamp-seconds", "s", "the sources' watermark in the next batch, since 1970 (UTC)"
         ),
         Metric(
-            "dead-letters-total",
-            "records",
-            "records of committed batches that could not be decoded",
-            "dropped-records-total",
-            ("topic",),
-            kept=True,
+            "dead-letters-total", "records", "records that could not be decoded", _DROPPED, _TOPIC, kept=True
         ),
     ),
     "Rebalances": (
@@ -126,14 +123,12 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         Metric(
             "failed-rebalance-total",
             "rebalances",
-            "invalid plans, not put in force",
+            "plans that were refused as invalid",
             "failed-rebalance-total",
         ),
         Metric("generation", "", "generation of the assignment in force"),
         Metric("moves-planned-total", "moves", "active tasks that moved to a copy that had caught up"),
-        Metric(
-            "moves-forced-total", "moves", "copies that were promoted because the owner was gone or lagged"
-        ),
+        Metric("moves-forced-total", "moves", "copies promoted because the owner was gone or lagged"),
         Metric("moves-pending", "tasks", "active tasks that are not yet on the executor of their target"),
     ),
     "Executors": (
@@ -143,48 +138,31 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
         Metric(
             "assigned-tasks",
             "tasks",
-            "tasks of an executor in a role: `active`, `standby` or `warmup`",
+            "tasks in a role: `active`, `standby` or `warmup`",
             "assigned-partitions",
-            ("executor", "role"),
+            _HELD,
         ),
-        Metric(
-            "imbalance-max-mean",
-            "ratio",
-            "largest load of an executor (weights per slot) divided by the mean",
-        ),
+        Metric("imbalance-max-mean", "ratio", "largest load of an executor (weights per slot) by the mean"),
     ),
     "Copies": (
         Metric(
-            "active-restoring-tasks",
-            "tasks",
-            "active tasks whose copy is missing or behind its changelog",
-            "active-restoring-tasks",
+            "active-restoring-tasks", "tasks", "active tasks without a current copy", "active-restoring-tasks"
         ),
         Metric("standby-updating-tasks", "copies", "standbys that follow", "standby-updating-tasks"),
         Metric("standbys-missing", "copies", "standbys of `num.standby.replicas` that have no place"),
         Metric("warmup-tasks", "copies", "warm-ups that are catching up"),
         Metric("warmup-waiting-tasks", "copies", "copies that wait for their turn to warm up"),
-        Metric(
-            "stuck-copies", "copies", "copies without progress; `taskplace status` names the cause of each"
-        ),
+        Metric("stuck-copies", "copies", "copies without progress; `taskplace status` has the causes"),
         Metric("parked-copies", "copies", "copies without progress that were taken out of the plans"),
         Metric(
             "copy-lag",
             "records",
-            "largest lag of a stateful task's copies in a role, up to the commit before the last one",
+            "largest lag of a task's copies in a role, one commit back",
             labels=("task", "role"),
         ),
+        Metric("warmup-remaining-seconds", "s", "estimate for a task's slowest warm-up", labels=("task",)),
         Metric(
-            "warmup-remaining-seconds",
-            "s",
-            "estimated time until a task's slowest warm-up has caught up",
-            labels=("task",),
-        ),
-        Metric(
-            "restore-total",
-            "records",
-            "records that active tasks applied before a batch, from changelogs and snapshots",
-            "restore-total",
+            "restore-total", "records", "records that active tasks applied before a batch", "restore-total"
         ),
         Metric("update-total", "records", "records that standbys and warm-ups applied", "update-total"),
         Metric("scratch-restores-total", "tasks", "active tasks that were restored without a local copy"),
@@ -193,10 +171,7 @@ SECTIONS: Mapping[str, tuple[Metric, ...]] = {
     ),
     "Size": (
         Metric(
-            "state-bytes",
-            "bytes",
-            "bytes of state in the checkpoint, by kind: `changelog` or `snapshot`",
-            labels=("kind",),
+            "state-bytes", "bytes", "state in the checkpoint: `changelog` or `snapshot`", labels=("kind",)
         ),
     ),
 }

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
@@ -214,48 +213,19 @@ def long_work(stream: TextIO | None = None) -> Iterator[Show]:
     if not redraws(stream):
         yield PlainReporter(stream).progress
         return
-    bars = _Bars(stream)
+    bars: LiveBars | None = None
+
+    def show(event: WorkProgress) -> None:
+        nonlocal bars
+        if bars is None and event.seconds >= BAR_SECONDS and not event.ended:
+            from taskplace.record.terminal import LiveBars  # rich takes a while to load
+
+            bars = LiveBars(stream)
+        if bars is not None:
+            bars.show(event)
+
     try:
-        yield bars.show
+        yield show
     finally:
-        bars.close()
-
-
-class _Bars:
-    """Bars that appear after `BAR_SECONDS`, in a thread: until then the work may say nothing, or be over."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream, self._lock = stream, threading.Lock()
-        self._early: dict[str, WorkProgress] = {}
-        self._timer: threading.Timer | None = None
-        self._live: LiveBars | None = None
-        self._closed = False
-
-    def show(self, event: WorkProgress) -> None:
-        with self._lock:
-            if self._live is not None:
-                self._live.show(event)
-                return
-            self._early[event.name] = event
-            if self._timer is None:
-                self._timer = threading.Timer(BAR_SECONDS, self._begin)
-                self._timer.daemon = True
-                self._timer.start()
-
-    def _begin(self) -> None:
-        from taskplace.record.terminal import LiveBars  # rich takes a while to load
-
-        with self._lock:
-            if self._closed:
-                return
-            self._live = LiveBars(self._stream)
-            for event in self._early.values():
-                self._live.show(event)
-
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._live is not None:
-                self._live.close()
+        if bars is not None:
+            bars.close()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Callable, Iterable, Sequence
+from typing import TextIO
 
 from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -22,18 +22,7 @@ from rich.text import Text
 
 from taskplace.record import words
 from taskplace.record.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary, WorkProgress
-from taskplace.wording import (
-    BOX_EDGE,
-    BOX_GAP,
-    Column,
-    Fitted,
-    behind,
-    clock,
-    count,
-    duration,
-    fit,
-    printable,
-)
+from taskplace.wording import BOX_EDGE, BOX_GAP, Column, behind, clock, count, duration, fit, printable
 
 #: The least and the most width of a bar.
 SHORT_BAR, LONG_BAR = 8, 40
@@ -74,7 +63,6 @@ class TerminalReporter:
         self._work, self._batches = WorkBars(), WorkBars()
         self._placement: tuple[InstanceView, ...] = ()
         self._generation: int | None = None  # None: there was no batch
-        self._new: frozenset[str] = frozenset()  # instances with copies that no batch has seen
         self._lock = threading.Lock()
         self._live: Live | None = None
         self._ended = False
@@ -87,15 +75,11 @@ class TerminalReporter:
         )
         done, total = event.batch_id + 1, event.total
         self._batches.show(WorkProgress("run", done, total, "batches", seconds=seconds, detail=speed))
-        self._placement, self._generation, self._new = event.placement, event.generation, frozenset()
+        self._placement, self._generation = event.placement, event.generation
         self._redraw()
 
     def rebalance(self, event: Rebalanced) -> None:
         """Print a new assignment, its reason and its first moves."""
-        if self._generation is not None and event.assignment:
-            self._generation, self._placement = event.generation, words.views_of(event, self._placement)
-            self._new = frozenset(c.to for c in event.changes if c.role in ("standby", "warmup"))
-            self._redraw()
         first, *moves = words.lines(event)
         self.console.print(Text(first, style="yellow" if event.followup else "green"))
         for line in moves:
@@ -106,6 +90,7 @@ class TerminalReporter:
         if not event.leaving:
             gone = {view.id: replace(view, alive=view.id != event.instance) for view in self._placement}
             self._placement = tuple(gone.values())
+            self._redraw()
         self.console.print(Text(words.loss_line(event), style="bold red"))
 
     def note(self, text: str) -> None:
@@ -151,39 +136,26 @@ class TerminalReporter:
     def _view(self) -> RenderableType:
         if self._generation is None:  # nobody waits for batches while the input is prepared, or Spark starts
             return self._work
-        table = placement_table(self._placement, self._generation, self._new, self.console.width)
+        table = placement_table(self._placement, self._generation, self.console.width)
         return Group(table, self._work, self._batches)
 
 
-def placement_table(
-    placement: tuple[InstanceView, ...], generation: int, new: Collection[str] = (), width: int = 80
-) -> Table:
-    """Return the placement: one row for each executor, and the totals. It has the columns that `width` has room for.
-
-    `new`: the executors with copies whose lags are not known yet.
-    """
-    fitted = words.placement(placement, width, new=new, gap=BOX_GAP, edge=BOX_EDGE, totals=True)
-    styles: list[dict[str, str]] = [
-        {"lag": "yellow" if view.lag or view.id in new else ""}
-        if view.alive
-        else dict.fromkeys((column.heading for column in fitted.columns), "red")
-        for view in placement
-    ]
+def placement_table(placement: tuple[InstanceView, ...], generation: int, width: int = 80) -> Table:
+    """Return the placement: one row for each executor, and the totals. It has the columns that `width` has room for."""
+    fitted = words.placement(placement, width, gap=BOX_GAP, edge=BOX_EDGE, totals=True)
     title = f"placement, generation {generation}"
-    return boxed(fitted, styles, title=title, title_justify="left", min_width=min(WIDTH, width))
-
-
-def boxed(fitted: Fitted, styles: Sequence[Mapping[str, str]], **options: Any) -> Table:
-    """Return a table of rich. `styles`: by row, those of its cells by heading; rows without any are totals."""
-    table = Table(**options)
+    table = Table(title=title, title_justify="left", min_width=min(WIDTH, width))
     for column in fitted.columns:
         table.add_column(column.heading, justify="left" if column.text else "right", no_wrap=True)
     for k, row in enumerate(fitted.rows):
-        if k == len(styles):
+        if k == len(placement):  # the totals
             table.add_section()
-        style = styles[k] if k < len(styles) else {}
-        cells = zip(fitted.columns, row, strict=True)
-        table.add_row(*(Text(cell, style=style.get(column.heading, "")) for column, cell in cells))
+        view = placement[k] if k < len(placement) else None
+        lags = "yellow" if view is not None and view.lag else ""
+        for_all = "red" if view is not None and not view.alive else ""
+        headings = [column.heading for column in fitted.columns]
+        styles = [for_all or (lags if heading == "lag" else "") for heading in headings]
+        table.add_row(*map(Text, row, styles))
     return table
 
 

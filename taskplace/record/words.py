@@ -151,27 +151,12 @@ def rebalance_line(event: Rebalanced) -> str:
     return f"{head}; {move_text(event)}"
 
 
-def views_of(event: Rebalanced, before: tuple[InstanceView, ...]) -> tuple[InstanceView, ...]:
-    """Return the placement under a new assignment. Lags are those of before; lost instances stay as they were.
-
-    >>> event = Rebalanced(3, 9, "", assignment={"a": {"active": ("0_0",), "warmup": ("0_1",)}})
-    >>> views_of(event, (InstanceView("a", 2, 0, 0, 7), InstanceView("b", 1, 0, 0, 0, alive=False)))[0]
-    InstanceView(id='a', active=1, standby=0, warmup=1, lag=7, alive=True)
-    """
-    known = {view.id: view for view in before}
-    views = {name: view for name, view in known.items() if not view.alive}
-    for name, roles in event.assignment.items():
-        views[name] = InstanceView.of(name, roles, known[name].lag if name in known else 0)
-    return tuple(view for _, view in sorted(views.items()))
-
-
 def placement(
     views: Sequence[InstanceView],
     width: int,
     *,
     hosts: Mapping[str, str] | None = None,
     draining: Collection[str] = (),
-    new: Collection[str] = (),
     totals: bool = False,
     gap: int = GAP,
     edge: int = 0,
@@ -179,7 +164,6 @@ def placement(
     """Return what has room of the table of executors; `gap` and `edge` as in `fit`.
 
     - `hosts`: by executor; None: not shown
-    - `new`: the executors with copies whose lags are not known yet
     - `totals`: whether several executors have a row for all
 
     >>> views = [InstanceView("a", 2, 1, 0, 7), InstanceView("b", 0, 0, 0, 0, alive=False)]
@@ -192,7 +176,7 @@ def placement(
     ]
     rows += [("all", alive, "")] if totals and len(views) > 1 else []
     cells = [
-        [name, *([(hosts.get(name, ""))] if hosts is not None else []), *_counts(some, new)]
+        [name, *([(hosts.get(name, ""))] if hosts is not None else []), *_counts(some)]
         + ([note] if draining else [])
         for name, some, note in rows
     ]
@@ -200,14 +184,11 @@ def placement(
     return fit(columns, cells, width, gap=gap, edge=edge)
 
 
-def _counts(views: Sequence[InstanceView], new: Collection[str]) -> list[str]:
+def _counts(views: Sequence[InstanceView]) -> list[str]:
     if not views:
         return ["lost", "", "", ""]
-    numbers = [sum(getattr(view, each) for view in views) for each in ("active", "standby", "warmup", "lag")]
-    return [
-        *(f"{number:,}" for number in numbers[:3]),
-        "?" if any(view.id in new for view in views) else f"{numbers[3]:,}",
-    ]
+    columns = zip(*((view.active, view.standby, view.warmup, view.lag) for view in views), strict=True)
+    return [f"{sum(column):,}" for column in columns]
 
 
 def move_text(event: Rebalanced) -> str:
@@ -235,8 +216,8 @@ def lines(event: BatchDone | Rebalanced | ExecutorLost) -> list[str]:
             return [rebalance_line(event), *(f"  {line}" for line in (*shown.moves, *more))]
 
 
-def loss_line(event: ExecutorLost) -> str:
-    """Return one line for a lost instance.
+def loss_line(event: ExecutorLost, unit: str = "batch") -> str:
+    """Return one line for a lost instance. `unit`: batch, or the round of a simulation.
 
     >>> loss_line(ExecutorLost("executor-1", 10, 8, cancelled=True))
     'lost executor-1 in batch 10 with 8 active tasks; the running stage was stopped, and what had finished counts'
@@ -246,7 +227,7 @@ def loss_line(event: ExecutorLost) -> str:
     cancelled = "; the running stage was stopped, and what had finished counts" if event.cancelled else ""
     tasks = count(event.tasks, "active task")
     word = "leaving:" if event.leaving else "lost"
-    return f"{word} {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"
+    return f"{word} {event.instance} in {unit} {event.batch_id} with {tasks}{cancelled}"
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
@@ -256,9 +237,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
         "batches": summary.batches,
         "rows": summary.rows,
         **{f"bad records of {topic}": number for topic, number in sorted(summary.bad_records.items())},
-        **{
-            f"skipped offsets of {topic}": number for topic, number in sorted(summary.skipped_offsets.items())
-        },
+        **{f"skipped offsets of {name}": number for name, number in sorted(summary.skipped_offsets.items())},
         **({} if late is None else {f"late rows {counted_since(late.since)}": late.total}),
         "late rows since this driver started": summary.late_rows,
         "rebalances": summary.rebalances,

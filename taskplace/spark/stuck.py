@@ -1,7 +1,7 @@
 """Finds why a copy that should catch up makes no progress, from a driver's status, and what to do about it.
 
-The causes, in the order in which they are looked for: the copy cannot follow; visits to its executor fail, or are not
-answered; it reads nothing; it reads, but no faster than the stream writes. If no driver runs, that comes first.
+The causes, in the order in which they are looked for: the copy cannot follow; follow jobs on its executor fail, or are
+not answered; it reads nothing; it reads, but no faster than the stream writes. If no driver runs, that comes first.
 """
 
 from __future__ import annotations
@@ -164,4 +164,8 @@ def _remedy(error: str, name: str, executor: ExecutorStatus, at: str, *, runs: b
             "whole copies"
         )
     more = f"the log of {name} says more"
-    return f"{more}; visits go on, and the copy with them" if runs else f"{more}; mend the cause, and {START}"
+    return (
+        f"{more}; follow jobs go on, and the copy with them"
+        if runs
+        else f"{more}; mend the cause, and {START}"
+    )

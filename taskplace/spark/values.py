@@ -143,7 +143,7 @@ def _with_texts(kind: pa.DataType) -> pa.DataType:
 def _column(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
     """Return values as a column. Errors: `InputError` for one that it does not hold exactly."""
     try:
-        made = _array([_plain(value) for value in values], canonical(kind), path)
+        made = _array(values, canonical(kind), path)
         return made if made.type.equals(kind) else made.cast(kind)
     except InputError:
         raise
@@ -163,6 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _array(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
+    values = [*map(_plain, values)]
     if not T.is_nested(kind):
         return _flat(values, kind, path)
     nulls = pa.array([value is None for value in values], pa.bool_())
@@ -184,7 +185,7 @@ def _array(values: Sequence[Any], kind: pa.DataType, path: str) -> pa.Array:
         items = _array([item for _, item in entries], kind.item_type, f"{path} (a value)")
         return pa.MapArray.from_arrays(_offsets(pairs), keys, items, type=kind, mask=nulls)
     lists = [_of_type(value, list | tuple | np.ndarray, kind, path) for value in values]
-    inner = _array(list(map(_plain, chain.from_iterable(lists))), kind.value_type, f"{path} (an element)")
+    inner = _array(list(chain.from_iterable(lists)), kind.value_type, f"{path} (an element)")
     return pa.ListArray.from_arrays(_offsets(lists), inner, type=kind, mask=nulls)
 
 

@@ -11,7 +11,7 @@ Errors: none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -80,6 +80,16 @@ def named_entries(section: str, given: object) -> Iterator[tuple[str, tuple[str,
                 yield name, (f"topology.{section}[{place}]", entry)
 
 
+def _split(path: str, names: Iterable[str]) -> tuple[str, str]:
+    """Return the longest of the names that a path begins with, and the rest of the path.
+
+    >>> _split("a.b.by.id", ["a", "a.b", "by"]), _split("c.by", ["a"])
+    (('a.b', 'by.id'), ('', 'c.by'))
+    """
+    name = max((name for name in names if f"{path}.".startswith(f"{name}.")), key=len, default="")
+    return name, path.removeprefix(name).removeprefix(".")
+
+
 class YamlPaths:
     """Finds the paths in errors about a built topology in its YAML."""
 
@@ -114,8 +124,7 @@ class YamlPaths:
             return self._of_sink(rest)
         if section in ("nodes", "stores"):
             entries = self._stores if section == "stores" else self._entries["nodes"]
-            name = max((name for name in entries if f"{rest}.".startswith(f"{name}.")), key=len, default="")
-            rest = rest.removeprefix(name)[1:]
+            name, rest = _split(rest, entries)
             if section == "stores":
                 part, dot, column = rest.partition(".")
                 if part == "retention_ms":
@@ -150,9 +159,7 @@ class YamlPaths:
 
     def _of_sink(self, path: str) -> str:
         """Return the path of a sink, or of one of its columns."""
-        names = (name for name in self._entries["nodes"] if f"{path}.".startswith(f"{name}."))
-        name = max(names, key=len, default="")
-        rest = path.removeprefix(name)[1:]
+        name, rest = _split(path, self._entries["nodes"])
         if rest == "target":
             directory = targets.of(self._nodes[name].target).directory
             return (

@@ -47,9 +47,8 @@ from taskplace.spec.paths import is_uri, local_path
 from taskplace.validation import nearest
 
 MOST_ACTIVE = "executor-with-most-active"
-YAML_APPLICATION = (
-    "taskplace.spark.yaml_application:YamlApplication"  # the class of an application that is YAML alone
-)
+#: The class of an application that is YAML alone.
+YAML_APPLICATION = "taskplace.spark.yaml_application:YamlApplication"
 
 
 # ------------------------------------------------------------------------------------------------ types of values
@@ -65,6 +64,11 @@ def _on_this_host(words: str, *, uri: bool = False) -> Meta:
         return value
 
     return Meta(extra={"read": checked, "words": words})
+
+
+def _like(pattern: str, words: str) -> Meta:
+    """Return what a text of this form is."""
+    return Meta(pattern=pattern, extra={"words": words})
 
 
 def _executor(value: Any, path: str) -> str:
@@ -93,32 +97,19 @@ _EXECUTOR = f"{MOST_ACTIVE!r} or an executor id"
 _LogFormats = Literal["text", "json", "none"]
 _LogFormat = Annotated[str, Meta(extra={"read": _log_format, "words": words(_LogFormats)})]
 _Port = Annotated[int, Meta(ge=0, le=65_535)]
-_Host = Annotated[str, Meta(pattern=r"^\S+\Z", extra={"words": "an address of this host"})]
+_Host = Annotated[str, _like(r"^\S+\Z", "an address of this host")]
 _File = Annotated[str, _on_this_host("a path of a file on this host, no URI")]
-_Id = Annotated[
-    str,
-    Meta(
-        pattern=r"^(?!\.{1,2}$)[A-Za-z0-9._-]+\Z",
-        extra={"words": "a name of letters, digits, '.', '_' and '-'"},
-    ),
-]
+_Id = Annotated[str, _like(r"^(?!\.{1,2}$)[A-Za-z0-9._-]+\Z", "a name of letters, digits, '.', '_' and '-'")]
 _Class = Annotated[
-    str,
-    Meta(
-        pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z",
-        extra={"words": "'module:Class', or a section `topology` instead"},
-    ),
+    str, _like(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z", "'module:Class', or a section `topology` instead")
 ]
-_Master = Annotated[
-    str,
-    Meta(
-        pattern=r"^(local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn"
-        r"|k8s://.+)\Z",
-        extra={"words": "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"},
-    ),
-]
+_MASTERS = (
+    r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn|k8s://.+"
+)
+_MASTER = "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"
+_Master = Annotated[str, _like(rf"^({_MASTERS})\Z", _MASTER)]
 _Files = Annotated[tuple[str, ...], Meta(extra={"read": _files, "words": "a list of files on this host"})]
-_Name = Annotated[str, Meta(pattern=r"\S", extra={"words": "a name"})]
+_Name = Annotated[str, _like(r"\S", "a name")]
 # Elsewhere no exclusive create is known to work, and the commit stands on it.
 _CheckpointDir = Annotated[str, _on_this_host("a directory, or a file:// URI, of this host", uri=True)]
 _StateDir = Annotated[str, _on_this_host("a directory on the executors' local disk, no URI")]
@@ -208,17 +199,17 @@ class ReportSettings(Configuration, frozen=True):
 _INPUT, _OUTPUT = dict[str, Input], dict[str, Output]
 FREE = ("topology", "input", "output")
 """Sections that the application reads itself."""
-SECTIONS: Mapping[str, type[Configuration]] = {
-    part.SECTION: part
-    for part in (
-        ApplicationSettings,
-        SparkSettings,
-        CheckpointSettings,
-        StateSettings,
-        PlacedOptions,
-        ReportSettings,
-    )
-} | {"placement": PlacementConfig}
+_PARTS = (
+    ApplicationSettings,
+    SparkSettings,
+    CheckpointSettings,
+    StateSettings,
+    PlacedOptions,
+    ReportSettings,
+)
+SECTIONS: Mapping[str, type[Configuration]] = {part.SECTION: part for part in _PARTS} | {
+    "placement": PlacementConfig
+}
 
 
 # ------------------------------------------------------------------------------------------------ the whole
@@ -282,9 +273,8 @@ def overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, 
     if not rest:
         return {**document, section: value}
     application = document.get("application")
-    of_class = (
-        isinstance(application, Mapping) and application.get("class", YAML_APPLICATION) != YAML_APPLICATION
-    )
+    given = application if isinstance(application, Mapping) else {}
+    of_class = given.get("class", YAML_APPLICATION) != YAML_APPLICATION
     inside = document.get(section)
     there = isinstance(inside, Mapping) and any(rest.startswith(f"{name}.") for name in inside)
     kind: Any = {**SECTIONS, "topology": Topology, "input": _INPUT, "output": _OUTPUT}.get(section)

@@ -403,11 +403,7 @@ def _entries(section: str, options: type[Struct] | None = None) -> Any:
     return dict[str, defstruct(section, [(name, kinds.get(name, Any), None) for name in SECTIONS[section]])]  # type: ignore[misc]
 
 
+_OPTIONS = {"sources": SourceOptions, "stores": StoreOptions, "nodes": None}
 Topology = defstruct(
-    "Topology",
-    [
-        ("sources", _entries("sources", SourceOptions), None),
-        ("stores", _entries("stores", StoreOptions), None),
-        ("nodes", _entries("nodes"), None),
-    ],
+    "Topology", [(name, _entries(name, options), None) for name, options in _OPTIONS.items()]
 )

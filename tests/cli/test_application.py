@@ -44,11 +44,13 @@ def test_a_module_that_does_not_load(shop, tmp_path, capsys, source, says):
     assert says in line
 
 
-def test_a_topology_that_cannot_be_is_bad_input(shop, capsys):
-    assert main(["run", shop("shop:Broken")]) == 2
-    line = one_line(capsys)
-    assert "orders" in line
-    assert "items" in line
+@pytest.mark.parametrize(("name", "near"), [("Shopp", "'shop:Shop'"), ("Orders", "")])
+def test_an_unknown_class_has_a_hint_only_if_one_is_alike(shop, capsys, name, near):
+    assert main(["run", shop(f"shop:{name}")]) == 2
+    assert (
+        one_line(capsys).partition("a class of module 'shop'")[2]
+        == (near and f"; did you mean {near}?") + "\n"
+    )
 
 
 def test_a_bad_configuration_is_bad_input_before_anything_is_imported(shop, capsys):

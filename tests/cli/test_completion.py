@@ -15,20 +15,9 @@ from taskplace.spec.application import Settings
 
 #: What no shell can complete: names and numbers.
 NEITHER = {
-    "ASSIGNOR",
-    "EXECUTOR",
-    "INSTANCE",
-    "KEY",
-    "[HOST:]PORT",
-    "N",
-    "NAME",
-    "RATE",
-    "SECONDS",
-    "SEED",
-    "SHELL",
-    "TASK",
-    "TOPIC",
-}
+    "ASSIGNOR", "EXECUTOR", "INSTANCE", "KEY", "[HOST:]PORT", "N", "NAME", "RATE", "SECONDS", "SEED",
+    "SHELL", "TASK", "TOPIC",
+}  # fmt: skip
 BASH = shutil.which("bash") or "/bin/bash"
 #: Completes the words that it gets, one line each, as bash does when its user presses the tabulator.
 ASK = """

@@ -76,20 +76,11 @@ def test_values_of_the_file_have_their_lines(shop: Path, capsys: pytest.CaptureF
     values, _ = read(capsys)
     assert said(values["application.id"]) == ("shop", "file", "shop.yaml:2")
     assert said(values["placement.num.standby.replicas"]) == (1, "file", "shop.yaml:11")  # as it is read
-    assert values["placement.num.standby.replicas"]["origin"]["line"] == 11
     assert said(values["runtime.tags.host-1.zone"]) == ("a", "file", "shop.yaml:16")
     assert said(values["output.totals.path"]) == ("/data", "file", "shop.yaml:24")
     assert said(values["chaos[0].kill"]) == (2, "file", "shop.yaml:26")
-
-
-def test_an_earlier_name_of_a_key_is_named(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys)
     assert said(values["runtime.snapshot.interval"]) == (5, "file", "shop.yaml:14")
     assert values["runtime.snapshot.interval"]["note"] == "written as snapshot.interval.batches"
-
-
-def test_values_that_follow_from_others_say_so(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    values, _ = read(capsys)
     assert said(values["checkpoint.dir"]) == (str(shop / "var/here"), "file", "shop.yaml:17")
     assert said(values["state.dir"]) == (
         str(shop / "var/shop/state"),
@@ -108,18 +99,12 @@ def test_set_replaces_what_the_file_has(shop: Path, capsys: pytest.CaptureFixtur
         (3, "shop.yaml:12"),
     ]
     assert values["report.log"]["replaces"] == []
-
-
-def test_set_inside_of_a_value_leaves_its_neighbours(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     override = ["--set", "runtime.tags.host-1.rack=r1", "--set", "input.orders.kafka.topic=other"]
     values, _ = read(capsys, *override)
     assert said(values["runtime.tags.host-1.rack"]) == ("r1", "--set", "--set")
     assert said(values["runtime.tags.host-1.zone"]) == ("a", "file", "shop.yaml:16")
     assert said(values["input.orders.kafka.topic"]) == ("other", "--set", "--set")
     assert values["input.orders.kafka.topic"]["replaces"][0]["value"] == "orders"
-
-
-def test_a_whole_section_is_set(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     values, _ = read(capsys, "--set", "placement={max.warmup.replicas: 7}")
     assert said(values["placement.max.warmup.replicas"]) == (7, "--set", "--set")
     assert said(values["placement.num.standby.replicas"]) == (1, "file", "shop.yaml:11")
@@ -160,6 +145,12 @@ def test_variables_of_the_environment(
     values, _ = read(capsys)
     assert values["input.orders.kafka.servers"]["value"] is None
     assert "not set" in values["input.orders.kafka.servers"]["note"]
+
+
+def test_a_variable_that_is_no_text_is_shown_as_it_is(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values, _ = read(capsys, "--set", "input.orders.kafka.servers_env=5")
+    assert values["input.orders.kafka.servers_env"]["value"] == 5
+    assert "input.orders.kafka.servers" not in values
 
 
 def test_secrets_are_hidden(shop: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,12 @@ import re
 
 import jsonschema
 import pytest
+from msgspec.structs import replace
 
 from taskplace.cli import main
 from taskplace.errors import CheckpointError
 from taskplace.model.schema import schema
+from taskplace.spark.operator_messages import STATUS_FILE, Status, read, write
 from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
 from tests.support.operators import attended, run, write_status
@@ -127,3 +129,14 @@ def test_no_answer_and_no_driver_are_answers(placed, command, capsys):
     assert capsys.readouterr().out.startswith("no driver runs: ")
     assert main([*arguments, "--output", "json"]) == 4
     assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"
+
+
+def test_a_driver_that_has_just_started_gives_no_answer_yet(placed, capsys):
+    """Its first batch has begun, and it has not seen an executor."""
+    file = placed.checkpoint / STATUS_FILE
+    write(file, replace(read(file, Status), executors={}, rebalances=(), homeless=(), generation=0))
+    for command in (["can-remove"], ["drain"], ["drain", "--yes"]):
+        assert main([command[0], str(placed.checkpoint), "executor-1", *command[1:]]) == 5
+        said = " ".join(capsys.readouterr().out.split())
+        assert "it has just started, and no executor has joined yet: ask again" in said
+        assert ("nothing was changed" in said) == (command[0] == "drain")

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from taskplace.cli import main
-from taskplace.spark.operator_messages import STATUS_FILE
+from taskplace.errors import TaskplaceError
+from taskplace.spark.operator_messages import STATUS_FILE, write
 from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
 from tests.support.operators import run, stream, turn, write_status
@@ -134,21 +135,45 @@ def test_without_a_driver_the_last_status_is_explained_with_its_time(placed, cap
     assert [one["task"] for one in found["tasks"]] == [task]
 
 
-def test_without_a_status_the_last_manifest_is_told(placed, capsys):
+def test_without_a_status_no_more_is_known_than_what_is_committed(placed, capsys):
     path = str(placed.checkpoint)
     placed.close()
     (placed.checkpoint / STATUS_FILE).unlink()
     assert main(["explain", path, "--task", "0_0"]) == 4
     out = capsys.readouterr().out
-    assert out.startswith("no driver runs: ")
+    assert out.startswith("no driver runs: ") and "`taskplace inspect` shows what is committed" in out
     assert (
         f"\nThis command checks no file of the checkpoint; `taskplace inspect {path} --verify` does.\n" in out
     )
-    assert "0_0 was active on executor-1" in out
-    assert main(["explain", path, "--task", "9_9"]) == 2
-    assert "taskplace: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1" in one_line(capsys)
-    assert main(["explain", path, "--task", "0_0", "--output", "json"]) == 4
-    assert json.loads(capsys.readouterr().out)["tasks"]["0_0"]["executor-1"] == "active"
+    assert main(["explain", path, "--output", "json"]) == 4
+    assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"
+
+
+@pytest.fixture
+def empty(world):
+    """A driver that has lost its last executor."""
+    placed = stream(world)
+    world.follow(placed)
+    for id in list(world.there):
+        world.lose(id)
+    with placed.rebalancer.lock:
+        placed.state.keep(())
+    write(placed.checkpoint / STATUS_FILE, placed._runner.operations.status())
+    return placed
+
+
+def test_without_an_executor_the_commands_say_so(empty, tmp_path, capsys):
+    path = str(empty.checkpoint)
+    assert main(["explain", path, "--task", "0_0"]) == 3
+    assert "no executor is there, so 2 tasks cannot run: add executors" in capsys.readouterr().out
+    assert main(["explain", path, "--can-remove", "executor-1"]) == 2
+    assert "no executor is there" in capsys.readouterr().err
+    with pytest.raises(TaskplaceError, match="no executor is there, so no task can run"):
+        empty.explain("0_0")
+    assert main(["drain", path, "executor-1"]) == 2
+    assert "expected an executor of the stream, which has none now" in capsys.readouterr().err
+    assert main(["report", path, "--out", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 1000
 
 
 def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):
@@ -161,6 +186,12 @@ def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):
     assert main(["explain", path, "--can-remove", "7"]) == 2
     wanted = "expected one of 2 executors: executor-1, executor-2\n"
     assert one_line(capsys) == f"taskplace: --can-remove: found '7', {wanted}"
+
+
+def test_only_stuck_copies_need_a_plan(placed, capsys, monkeypatch):
+    monkeypatch.setattr("taskplace.planner.plan", None)
+    assert main(["explain", str(placed.checkpoint), "--can-remove", "executor-2"]) == 3
+    assert capsys.readouterr().out.splitlines()[-1].startswith("executor-2: no: ")
 
 
 def test_without_a_driver_nothing_can_be_drained(placed, capsys):

@@ -11,7 +11,6 @@ import pytest
 from taskplace.cli import main
 from taskplace.cli.run import interrupted_by_sigterm
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.record import prometheus as endpoint
 
 
 def test_workers_find_what_lies_in_the_current_directory(shop, tmp_path, capsys, monkeypatch):
@@ -80,14 +79,6 @@ def test_log_lines_go_to_standard_error_if_asked_for(shop, monkeypatch, capsys):
     assert "DEBUG taskplace.tasks: 0_1 moves\n" in capsys.readouterr().err
     logged(app, monkeypatch)
     assert capsys.readouterr().err == ""
-
-
-def test_metrics_without_their_package_are_refused_before_spark_starts(shop, monkeypatch, capsys):
-    app = pytest.importorskip("taskplace.spark.app")
-    monkeypatch.setattr(app, "run", lambda *args: pytest.fail("Spark was started"))
-    monkeypatch.setattr(endpoint, "find_spec", lambda name: None)
-    assert main(["run", shop(), "--set", "report.metrics.port=9404"]) == 2
-    assert "report.metrics.port: found 'no package prometheus-client'" in capsys.readouterr().err
 
 
 def json_lines(capsys):

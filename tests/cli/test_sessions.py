@@ -45,6 +45,7 @@ RACKS = {
         "B": {"topics": ["t"], "owned": [["t", 0]], "rack": "b"},
     },
 }
+SWAPPED = {"a": {"active": ["0_1"]}, "b": {"active": ["0_0"]}}
 PLAN = taskplace.plan(UNBALANCED).to_dict()
 DOCUMENTS = {
     "stable.json": STABLE,
@@ -70,6 +71,18 @@ DOCUMENTS = {
     "other.json": {"a": 1, "b": 2, "c": 3, "d": 4},
     "check.json": {"schema": "taskplace.check/1", "valid": True},
     "bad-task.json": {"tasks": [{"id": "0-3"}], "instances": []},
+    "swap.json": {
+        "tasks": [{"id": t, "end_offset": 9} for t in ("0_0", "0_1")],
+        "instances": [{"id": n, "active": [t], "lags": {"0_0": 0, "0_1": 0}} for n, t in (("a", "0_0"), ("b", "0_1"))],
+    },
+    "swapped.json": {"assignment": SWAPPED},
+    "needless.json": {"assignment": SWAPPED, "target": SWAPPED},
+    "withheld.json": {"topics": {"t": 2}, "members": {
+        "a": {"topics": ["t"], "owned": [["t", 0], ["t", 1]]}, "b": {"topics": ["t"]}}},
+    "kill.json": [[{"kind": "kill", "name": "z"}]],
+    "new.json": {"tasks": [{"id": "0_0"}, {"id": "0_1"}], "instances": [{"id": "a"}]},
+    "other-plan.json": {"tasks": [{"id": "0_0"}], "instances": [{"id": "x"}]},
+    "bad-plan-task.json": {"schema": "taskplace.plan/1", "assignment": {"a": {"active": [7]}}},
     "bad-key.json": {"tasks": [], "instances": [], "config": {"max.warmup.replica": 1}},
 }  # fmt: skip
 TEXTS = {

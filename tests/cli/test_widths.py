@@ -10,11 +10,10 @@ from rich.console import Console
 
 from taskplace.cli import inspect, main
 from taskplace.cli import status as status_words
-from taskplace.cli.status import StatusView
 from taskplace.cli.terminal import folded
 from taskplace.record.events import InstanceView
 from taskplace.record.terminal import placement_table
-from taskplace.spark.inspection.checkpoint import Inspection, Kind, LastStatus, TaskState
+from taskplace.spark.inspection.checkpoint import Inspection, Kind, TaskState
 from taskplace.spark.inspection.driver import DriverState
 from taskplace.spark.operator_messages import DriverIdentity, ExecutorStatus, Status
 
@@ -87,23 +86,10 @@ def test_a_long_name_of_an_executor_is_shortened_last():
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("drains", [False, True])
-def test_the_table_that_is_redrawn(width, drains):
-    console = Console(width=width, record=True, color_system=None)
-    console.print(StatusView(seen(drains=drains)))
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= width
-    rows = [line for line in lines if line.startswith("│")]
-    assert len(rows) == 3, "a row is a line"
-    for row, lag in zip(rows, LAGS, strict=True):
-        assert f" {lag:,} │" in row
-
-
-@pytest.mark.parametrize("width", WIDTHS)
 def test_the_table_of_a_run(width):
     views = tuple(InstanceView(f"executor-{n}", 1_000, 1_000, 2, lag, n < 2) for n, lag in enumerate(LAGS))
     console = Console(width=width, record=True, color_system=None)
-    console.print(placement_table(views, 7, (), width))
+    console.print(placement_table(views, 7, width))
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= width
     rows = [line for line in lines if line.startswith("│")]
@@ -115,11 +101,9 @@ def test_the_table_of_a_run(width):
 def test_the_tables_of_inspect(width):
     name = "executor-of-a-long-name-1"
     tasks = {"active": ["0_0"], "standby": [f"0_{n}" for n in range(1, 20)], "warmup": []}
-    lags = {"active": {}, "standby": {"0_1": LAGS[2]}, "warmup": {}}
     found = Inspection(
         "/c",
         assignment={name: tasks},
-        status=LastStatus(1, False, 1.0, 4, 2, {name: lags}),
         tasks={"0_0": TaskState(LAGS[2], 4, LAGS[2], LAGS[2], 10**15)},
         sizes={"changelog": Kind(10**7, 10**15, 10**15)},
     )
@@ -161,16 +145,3 @@ def test_can_remove_is_folded_and_a_command_to_copy_is_not(placed, capsys, termi
         main(["drain", path, "executor-2"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"nothing was changed; to do it: taskplace drain {path} executor-2 --yes"
-
-
-def test_large_numbers_of_a_simulation_are_under_their_headings():
-    from taskplace.simulation.run import HEAD, Trajectory
-    from taskplace.simulation.run import WIDTHS as LEAST
-
-    class Large:
-        cells = ("1,234,567,890 s", 10**9, 10**10, 10**11, 0, 10**9, "stable", "")
-
-    heading, line = str(Trajectory((Large(),))).splitlines()
-    for title, number in zip(HEAD[: len(LEAST)], Large.cells, strict=False):
-        end = heading.index(title) + len(title)
-        assert line[:end].endswith(f"  {number}")

@@ -150,9 +150,6 @@ def test_the_page_is_what_the_code_declares(monkeypatch):
     text = metrics.FILE.read_text()
     assert text == metrics.page(text), "run `python scripts/metrics.py`"
     assert all(f"| `{metric.name}` " in text for metric in METRICS)
-    assert metrics.page(text.replace("| committed batches |", "| other words |")) == text
-    with pytest.raises(ValueError, match="found no marks '<!-- metrics"):
-        metrics.page(text.replace(metrics.END, ""))
     sys.modules.pop("metrics")
 
 

@@ -131,7 +131,8 @@ def test_what_has_parts_is_judged_in_its_form_and_in_each_part(kind, values):
         ("time64[us]", [time(1, 2, 3, 4)], [time(1, 2, 3, 4)]),
         ("duration[ms]", [timedelta(milliseconds=5)], [timedelta(milliseconds=5)]),
         (INTS, [(1, None, 2)], [[1, None, 2]]),
-        (STRUCT, [{"n": 1}], [{"n": 1}]),
+        (STRUCT, [{"n": 1}, {"n": pa.scalar(1)}], [{"n": 1}, {"n": 1}]),
+        (pa.map_(pa.string(), pa.decimal128(9, 0)), [{"a": np.int64(1)}], [[("a", Decimal(1))]]),
     ],
     ids=str,
 )

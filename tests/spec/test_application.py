@@ -202,19 +202,6 @@ def test_an_override_with_a_bad_value_names_its_path():
 # -- files ----------------------------------------------------------------------------------------------
 
 
-def test_a_missing_file_names_the_nearest(tmp_path):
-    write(tmp_path, "", "flights.yaml")
-    with pytest.raises(InputError, match=r"there is no such file; did you mean '.*/flights.yaml'"):
-        Settings.load(tmp_path / "flight.yaml")
-    with pytest.raises(InputError, match=r"there is no such file$"):
-        Settings.load(tmp_path / "nowhere" / "flight.yaml")
-
-
-def test_a_directory(tmp_path):
-    with pytest.raises(InputError, match="Is a directory"):
-        Settings.load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -249,15 +236,3 @@ def test_yaml_merge_keys_work(tmp_path):
         "output:\n  <<: *base\n  dir: there\n",
     )
     assert Settings.load(path).output == {"dir": "there", "files": 2}
-
-
-def test_how_a_run_is_logged_and_measured():
-    found = settings("report.metrics.port=9404", "report.log=json", "report.log.tasks=true").report
-    assert (found.metrics_port, found.metrics_host, found.log, found.log_tasks) == (
-        9404,
-        "127.0.0.1",
-        "json",
-        True,
-    )
-    assert settings("report.log=none").report.log is settings().report.log is None
-    assert settings().report.metrics_port is None

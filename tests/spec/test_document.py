@@ -60,46 +60,18 @@ def test_aliases_that_grow_without_end_are_refused():
 
 
 TAGS = [
-    "int",
-    "float",
-    "bool",
-    "null",
-    "str",
-    "seq",
-    "map",
-    "set",
-    "omap",
-    "pairs",
-    "binary",
-    "timestamp",
+    "int", "float", "bool", "null", "str", "seq", "map", "set", "omap", "pairs", "binary", "timestamp",
     "merge",
-]
+]  # fmt: skip
 TAGGED = st.sampled_from(
     ["", "! ", "!x ", "!<tag:x> ", "!!python/object:x.Y ", *(f"!!{tag} " for tag in TAGS)]
 )
 WORDS = st.sampled_from(
     [
-        "",
-        "''",
-        "-",
-        "+",
-        "0x",
-        "1",
-        "1.5",
-        "'1'",
-        ".",
-        "1e",
-        ".inf",
-        "-.nan",
-        "~",
-        "no",
-        "true",
-        "<<",
-        "=",
-        "1:2",
-        "_",
+        "", "''", "-", "+", "0x", "1", "1.5", "'1'", ".", "1e", ".inf", "-.nan", "~", "no", "true", "<<",
+        "=", "1:2", "_",
     ]
-) | st.text("01.:_-+exbn'\"%é", max_size=5)
+) | st.text("01.:_-+exbn'\"%é", max_size=5)  # fmt: skip
 FRAGMENTS = st.recursive(
     st.tuples(TAGGED, WORDS).map("".join),
     lambda inner: (

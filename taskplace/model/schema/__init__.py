@@ -26,7 +26,6 @@ NAMES = (
     "answer",
     "undo_preview",
     "no_answer",
-    "last-commit",
     "page",
     "partition_location",
 )

@@ -5,18 +5,10 @@ Reading order: `values` (what a page shows, as one JSON document), `of_plan`, `o
 draws the charts.
 """
 
-from taskplace.record.html.of_plan import report_of_plan
-from taskplace.record.html.of_run import RunRecorder, report_of_lines
-from taskplace.record.html.of_simulation import report_of_simulation
-from taskplace.record.html.page import page, write_page
-from taskplace.record.html.values import Report
-
-__all__ = [
-    "Report",
-    "RunRecorder",
-    "page",
-    "report_of_lines",
-    "report_of_plan",
-    "report_of_simulation",
-    "write_page",
-]
+from taskplace.record.html.of_plan import report_of_plan as report_of_plan
+from taskplace.record.html.of_run import RunRecorder as RunRecorder
+from taskplace.record.html.of_run import report_of_lines as report_of_lines
+from taskplace.record.html.of_simulation import report_of_simulation as report_of_simulation
+from taskplace.record.html.page import page as page
+from taskplace.record.html.page import write_page as write_page
+from taskplace.record.html.values import Report as Report

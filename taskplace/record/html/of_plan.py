@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 
 from taskplace.explanation import Explainer
-from taskplace.model.plan import Plan, Roles
+from taskplace.explanation.tasks import in_force
+from taskplace.model.plan import Plan, Roles, texts_of
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
 from taskplace.record.events import Change
@@ -19,7 +20,6 @@ from taskplace.record.html.values import (
     Report,
     State,
     move_rows,
-    named,
 )
 from taskplace.wording import count
 
@@ -62,11 +62,6 @@ def report_of_plan(plan: Plan, problem: Problem | None = None, *, title: str = "
     )
 
 
-def before(problem: Problem) -> dict[str, Roles]:
-    """Return the assignment in force before a plan."""
-    return {one.id: Roles(one.active, one.standby, one.warmup) for one in problem.instances}
-
-
 def _placements(plan: Plan, problem: Problem | None) -> Placements:
     placements = Placements()
 
@@ -74,17 +69,14 @@ def _placements(plan: Plan, problem: Problem | None) -> Placements:
         return None if problem is None else imbalance_of(problem.tasks, problem.instances, assignment)
 
     if problem is not None:
-        places = before(problem)
-        placements.add("before", named(places), text="the assignment in force", imbalance=even(places))
-    to_go = max(
-        0, plan.optimality.moves - sum(m.role == "active" and m.from_ is not None for m in plan.moves)
-    )
+        places = in_force(problem)
+        placements.add("before", texts_of(places), text="the assignment in force", imbalance=even(places))
     for label, text, roles, left in (
-        ("step", "safe to run now", plan.assignment, to_go),
+        ("step", "safe to run now", plan.assignment, plan.to_go),
         ("target", "where every task belongs", plan.target, 0),
     ):
         if roles or label == "step":
-            placements.add(label, named(roles), text=text, imbalance=even(dict(roles)), to_go=left)
+            placements.add(label, texts_of(roles), text=text, imbalance=even(dict(roles)), to_go=left)
     return placements
 
 

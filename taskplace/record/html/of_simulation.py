@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from datetime import datetime, timezone
 
+from taskplace.explanation.tasks import in_force
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Roles
+from taskplace.model.plan import Roles, texts_of
 from taskplace.model.problem import Problem
 from taskplace.model.shares import imbalance_of
 from taskplace.record.events import BatchDone, Change, ExecutorLost, InstanceView, Line, Note, Rebalanced
-from taskplace.record.html.of_plan import before
 from taskplace.record.html.of_run import RunRecorder
-from taskplace.record.html.values import Figure, Report, State, named
+from taskplace.record.html.values import Figure, Report, State
 from taskplace.simulation.run import Trajectory
 from taskplace.wording import duration
 
 #: The events that take an instance away.
 LOSSES = ("kill", "stop")
+_STABLE = State("stable", "nothing is left to do", "good")
+_NOT_STABLE = State("not stable", "the limit of rounds came first", "busy")
 #: The most letters of an event.
 LETTERS = 200
 
@@ -37,18 +39,16 @@ def report_of_simulation(trajectory: Trajectory, *, title: str = "simulation") -
     document = trajectory.transcript.get("problem")
     if document:
         problem = Problem.from_dict(document)
-        now = before(problem)
+        now = in_force(problem)
         even = imbalance_of(problem.tasks, problem.instances, now)
-        recorder.begin_with(Rebalanced(-1, -1, "", assignment=named(now), imbalance=even), "before")
+        recorder.begin_with(Rebalanced(-1, -1, "", assignment=texts_of(now), imbalance=even), "before")
     for event in _events(trajectory):
         recorder.add(event)
     report, draining = recorder.report(), _draining(trajectory)
     return replace(
         report,
         kind="simulation",
-        state=State("stable", "nothing is left to do", "good")
-        if trajectory.stable
-        else State("not stable", "the limit of rounds came first", "busy"),
+        state=_STABLE if trajectory.stable else _NOT_STABLE,
         made=time.time(),
         began=None,
         virtual=True,
@@ -71,13 +71,8 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
         at, plan = datetime.fromtimestamp(one.time_ms / 1000, timezone.utc), one.plan
         for event in one.events:
             if event.kind in LOSSES:
-                yield ExecutorLost(
-                    event.name,
-                    k,
-                    len(in_force.get(event.name, Roles()).active),
-                    event.kind == "stop",
-                    time=at,
-                )
+                active = len(in_force.get(event.name, Roles()).active)
+                yield ExecutorLost(event.name, k, active, event.kind == "stop", time=at)
             else:
                 yield Note(str(event)[:LETTERS], time=at)
         if plan.moves or one.events or k == 0 or plan.followup != followup:
@@ -89,23 +84,24 @@ def _events(trajectory: Trajectory) -> Iterator[Line]:
                 promotions=one.promoted,
                 warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
                 followup=plan.followup,
-                assignment=named(plan.assignment),
+                assignment=texts_of(plan.assignment),
                 to_go=max(0, plan.optimality.moves - one.moved),
                 imbalance=one.imbalance,
                 time=at,
             )
         in_force, followup = plan.assignment, plan.followup
         lags = {name: {str(task): lag for task, lag in each.items()} for name, each in one.lags.items()}
+        views = (
+            InstanceView.of(name, roles._asdict(), sum(lags.get(name, {}).values()))
+            for name, roles in sorted(plan.assignment.items())
+        )
         yield BatchDone(
             batch_id=k,
             total=None,
             rows=0,
             seconds=0.0,
             phases={},
-            placement=tuple(
-                InstanceView.of(name, roles._asdict(), sum(lags.get(name, {}).values()))
-                for name, roles in sorted(plan.assignment.items())
-            ),
+            placement=tuple(views),
             generation=k,
             lags=lags,
             behind=sum(lag > enough for each in lags.values() for lag in each.values()),

@@ -282,14 +282,6 @@ def copy_lags(samples: Sequence[LagsNow]) -> tuple[tuple[CopyLag, ...], int]:
 Assignment = Mapping[str, Mapping[str, Sequence[str]]]
 
 
-def named(assignment: Mapping[str, Roles]) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the assignment of a plan with names of tasks, as events have it."""
-    return {
-        name: {role: tuple(map(str, tasks)) for role, tasks in roles._asdict().items()}
-        for name, roles in assignment.items()
-    }
-
-
 #: By task, its (instance, role) pairs.
 Places = dict[int, tuple[tuple[int, int], ...]]
 

@@ -20,7 +20,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal
 from taskplace.lag.ranking import Seen
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Plan, Roles
+from taskplace.model.plan import Plan, Roles, texts_of
 from taskplace.model.problem import Task
 from taskplace.model.shares import imbalance_of
 from taskplace.rebalance import RebalanceLoop, Trigger
@@ -276,8 +276,8 @@ class Rebalancer:
             warmups=sum(len(roles.warmup) for roles in plan.assignment.values()),
             followup=plan.followup,
             changes=tuple(map(Change.of, plan.moves)),
-            assignment=self.assignment(),
-            to_go=_to_go(plan),
+            assignment=texts_of(plan.assignment),
+            to_go=plan.to_go,
             seconds=seconds,
             imbalance=imbalance_of(self.tasks, self.state.instances(), plan.assignment),
         )
@@ -298,12 +298,6 @@ class Rebalancer:
 
 def _named(tasks: Sequence[TaskId]) -> str:
     return listed([f"task {task}" for task in tasks], most=10)
-
-
-def _to_go(plan: Plan) -> int:
-    """Return the planned moves of active tasks that remain after this step."""
-    moved = sum(move.role == "active" and move.from_ is not None for move in plan.moves)
-    return max(0, plan.optimality.moves - moved)
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:

@@ -17,14 +17,11 @@ Finds the checkpoint that a path names, and its files by number.
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,15 +44,10 @@ from taskplace.spark.checkpoint.manifests import (
     read_manifest,
 )
 from taskplace.spark.messages import History, Manifest, batch_dir, epoch_file, kept
-from taskplace.spark.operator_messages import (
-    STATUS_FILE,
-    PartitionStatus,
-    Status,
-    TopicStatus,
-    read,
-)
+from taskplace.spark.operator_messages import STATUS_FILE, PartitionStatus, Status, TopicStatus, read
+from taskplace.spec.document import nearest_file
 from taskplace.spec.paths import local_path, why_not
-from taskplace.wording import count, noun
+from taskplace.wording import count, listed, noun
 from topology import TaskId
 
 if TYPE_CHECKING:
@@ -109,50 +101,6 @@ class LastBatch(msgspec.Struct, frozen=True):
     full: bool
 
 
-class Generation(msgspec.Struct, frozen=True):
-    """A generation, and the first and the last batch that was committed under it, of the manifests that are needed."""
-
-    generation: int
-    first: int
-    last: int
-
-    @property
-    def batches(self) -> str:
-        """Its batches in words."""
-        return f"batch {self.first}" if self.first == self.last else f"batches {self.first} to {self.last}"
-
-
-class LastStatus(msgspec.Struct, frozen=True):
-    """What the last status says of lags.
-
-    - `epoch`: of the driver that wrote it; `ended`: whether that driver has ended
-    - `age_seconds`: by the clock of this host
-    - `batch`, `generation`: the last commit, and the assignment in force, when it was written
-    - `lags`: by executor, role ("active", "standby", "warmup") and task, in records
-    """
-
-    epoch: int
-    ended: bool
-    age_seconds: float
-    batch: int
-    generation: int
-    lags: Mapping[str, Mapping[str, Mapping[str, int]]]
-
-    @classmethod
-    def of(cls, status: Status) -> LastStatus:
-        """Return what a status says of lags."""
-        lags = {
-            name: {
-                "active": one.active,
-                "standby": one.standby,
-                "warmup": {task: warmup.lag for task, warmup in one.warmup.items()},
-            }
-            for name, one in status.executors.items()
-        }
-        age = time.time() - status.written
-        return cls(status.epoch, status.ended, age, status.batch, status.generation, lags)
-
-
 class Inspection(msgspec.Struct):
     """What was found. `sound`: whether nothing that is needed is damaged or missing.
 
@@ -160,8 +108,7 @@ class Inspection(msgspec.Struct):
     - `totals`: the rows, late rows and dead letters that the last manifest has counted over restarts
     - `input`: by topic that tasks read themselves, the positions of the last manifest, and what else the last status
       says of it
-    - `generations`: in the order of their batches
-    - `status`: the lags in the last status file; None if there is none, or if it cannot be read: `status_error`
+    - `status_error`: why the last status cannot be read; "" if it can, or if there is none
     """
 
     path: str
@@ -175,14 +122,12 @@ class Inspection(msgspec.Struct):
     last: LastBatch | None = None
     totals: Totals | None = None
     input: dict[str, TopicStatus] = msgspec.field(default_factory=dict)
-    generations: list[Generation] = msgspec.field(default_factory=list)
     assignment: dict[str, dict[str, list[str]]] = msgspec.field(default_factory=dict)
     tasks: dict[str, TaskState] = msgspec.field(default_factory=dict)
     sizes: dict[str, Kind] = msgspec.field(default_factory=dict)
     damaged: list[Damage] = msgspec.field(default_factory=list)
     unneeded: list[Damage] = msgspec.field(default_factory=list)
     unfinished: list[str] = msgspec.field(default_factory=list)
-    status: LastStatus | None = None
     status_error: str = ""
 
     @property
@@ -221,7 +166,7 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     last = manifests[-1] if manifests else None
     _declared(root, found, last)
     if last is not None:
-        _describe(found, manifests, last)
+        _describe(found, last)
     found.tasks = {str(task): _state(one) for task, one in sorted(history.items())}
     kinds = parts_of(history, last)
     if verify:
@@ -234,13 +179,12 @@ def _inspected(root: Path, verify: bool, progress: Show) -> Inspection:
     found.sizes = _sizes(root, kinds)
     found.unfinished = list(_unfinished(root, found, last))
     status, found.status_error = _status(root)
-    found.status = None if status is None else LastStatus.of(status)
     found.input = _input(last, status)
     return found
 
 
-def _describe(found: Inspection, manifests: Sequence[Manifest], last: Manifest) -> None:
-    """Note what the readable manifests say of the last commit and of the generations."""
+def _describe(found: Inspection, last: Manifest) -> None:
+    """Note what the last manifest says."""
     found.totals, found.needed_from = Totals.of(last), last.needs
     full = last.histories is not None
     found.last = LastBatch(last.batch, last.epoch, last.generation, last.rows, last.watermark, full)
@@ -248,9 +192,6 @@ def _describe(found: Inspection, manifests: Sequence[Manifest], last: Manifest) 
         name: {role: list(tasks) for role, tasks in roles.items()}
         for name, roles in sorted(last.assignment.items())
     }
-    for _, group in groupby(manifests, lambda one: one.generation):
-        first, *others = group
-        found.generations.append(Generation(first.generation, first.batch, [first, *others][-1].batch))
 
 
 def _missing_commits(
@@ -355,22 +296,25 @@ def _state(history: History) -> TaskState:
 
 
 def _sizes(root: Path, kinds: Mapping[Part, str]) -> dict[str, Kind]:
-    """Return the files and bytes below each directory of the checkpoint, and of the files beside them."""
+    """Return the files and bytes below each directory of the checkpoint, and of the files beside them.
+
+    Such a directory may be a symbolic link, to another disk. A link below it is not followed: it may lead in a circle.
+    """
     needed = {"changelog": 0, "snapshots": 0}
     for part, kind in kinds.items():
         if (directory := "snapshots" if kind == "snapshot" else kind) in needed:
             needed[directory] += part.size
     sizes: dict[str, Kind] = {}
-    for at, folders, names in os.walk(root):
-        kind = (*Path(at).relative_to(root).parts, "other files")[0]
+    for top in root.iterdir():
+        is_directory = os.path.isdir(top)  # noqa: PTH112 - never raises
+        kind = top.name if is_directory else "other files"
         of = sizes.get(kind, Kind(0, 0, needed.get(kind)))
         files, size = of.files, of.bytes
-        for name in names:
+        below = (Path(at) / name for at, _, names in os.walk(top) for name in names)
+        for path in below if is_directory else (top,):
             with suppress(OSError):
-                files, size = files + 1, size + (Path(at) / name).stat().st_size
-        if names or at != str(root):
-            sizes[kind] = Kind(files, size, of.needed)
-        folders.sort()
+                files, size = files + 1, size + path.stat().st_size
+        sizes[kind] = Kind(files, size, of.needed)
     return dict(sorted(sizes.items()))
 
 
@@ -460,8 +404,7 @@ def _violations(found: Inspection, tasks: list[Task]) -> Iterator[Violation]:
     problem = Problem(tasks, [Instance(name) for name in plan.assignment])
     yield from (one for one in verify(problem, plan, level="quick") if one.invariant in CHECKED)
     if unknown := sorted(found.tasks.keys() - {str(task.id) for task in tasks}):
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        text = f"there is state of {', '.join(unknown[:3])}{more}, which the topology does not have"
+        text = f"there is state of {listed(unknown, most=3)}, which the topology does not have"
         yield Violation("known", text)
 
 
@@ -485,17 +428,17 @@ def checkpoint_at(given: str | Path) -> Path:
         raise plainly(wrong, f"it cannot be read ({why})") from None
     if is_directory and is_checkpoint(path):
         return path
-    beside = _directories(path.parent)
     if is_directory:
         says = "this is no checkpoint of taskplace: it has no manifests/ and no epochs/"
-        near = [str(one) for one in (*_directories(path), path.parent, *beside) if is_checkpoint(one)]
+        near = next((str(one) for one in (*_inside(path), path.parent) if is_checkpoint(one)), "")
     else:
-        says = f"there is no such directory; expected {_EXPECTED}"
-        if path.exists():
-            says = f"found 'a file', expected {_EXPECTED}"
-        names = difflib.get_close_matches(path.name, [one.name for one in beside], n=1)
-        near = [str(path.parent / name) for name in names]
-    hint = f"did you mean {near[0]}?" if near else ""
+        says = (
+            f"found 'a file', expected {_EXPECTED}"
+            if path.exists()
+            else f"there is no such directory; expected {_EXPECTED}"
+        )
+        near = nearest_file(path, "*", os.path.isdir)
+    hint = f"did you mean {near}?" if near else ""
     wrong = InputError(str(path), found=says, expected=_EXPECTED, hint=hint)
     raise plainly(wrong, "; ".join(filter(None, (says, hint))))
 
@@ -505,7 +448,7 @@ def is_checkpoint(path: Path) -> bool:
     return os.path.isdir(path / "epochs") or os.path.isdir(path / "manifests")  # noqa: PTH112 - never raises
 
 
-def _directories(folder: Path) -> list[Path]:
+def _inside(folder: Path) -> list[Path]:
     with suppress(OSError):
-        return sorted(path for path in folder.iterdir() if path.is_dir())
+        return sorted(folder.iterdir())
     return []

@@ -17,22 +17,9 @@ from math import ceil
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
+from taskplace.spark import operator_messages as messages
 from taskplace.spark.checkpoint.manifests import DIGITS, numbered
 from taskplace.spark.messages import epoch_file
-from taskplace.spark.operator_messages import (
-    ANSWERS,
-    REQUESTS,
-    STATUS_FILE,
-    TAKEN,
-    WAITING_FILE,
-    Kind,
-    OperatorAnswer,
-    Request,
-    Status,
-    WaitingDriver,
-    read,
-    write,
-)
 from taskplace.wording import ago
 
 #: A driver that has written nothing for so long does not run. It writes every two seconds.
@@ -57,7 +44,7 @@ class DriverState:
 
     runs: bool
     why: str
-    status: Status | None
+    status: messages.Status | None
     age: float | None
     epoch: int
     root: Path
@@ -86,7 +73,7 @@ def driver_of(
 def _waits(root: Path, clock: Callable[[], float]) -> str:
     """Return that a driver waits for its first batch, as a clause; "" if none has said so of late."""
     try:
-        waiting = read(root / WAITING_FILE, WaitingDriver)
+        waiting = messages.read(root / messages.WAITING_FILE, messages.WaitingDriver)
     except (FileNotFoundError, CheckpointError):
         return ""
     if abs(clock() - waiting.written) > SILENT_SECONDS:
@@ -123,7 +110,7 @@ def _watched(root: Path, clock: Callable[[], float], sleep: Callable[[float], No
 def _judged(root: Path, clock: Callable[[], float]) -> DriverState:
     status = None
     with suppress(FileNotFoundError):
-        status = read(root / STATUS_FILE, Status)
+        status = messages.read(root / messages.STATUS_FILE, messages.Status)
     # After the status: a newer driver may have taken over since.
     epoch = max(numbered(root / "epochs", digits=DIGITS), default=0)
     age = None if status is None else clock() - status.written
@@ -131,7 +118,7 @@ def _judged(root: Path, clock: Callable[[], float]) -> DriverState:
     if not epoch:
         why = "no driver has taken this checkpoint over yet"
     elif status is None or age is None:
-        why = f"driver {epoch} has taken over last, and there is no {STATUS_FILE} of it"
+        why = f"driver {epoch} has taken over last, and there is no {messages.STATUS_FILE} of it"
     elif status.epoch < epoch:
         why = f"driver {epoch} has taken over from driver {status.epoch}, and has written no status"
     elif status.ended:
@@ -150,27 +137,27 @@ def _just_taken(root: Path, epoch: int, clock: Callable[[], float]) -> bool:
     return False
 
 
-def _named(status: Status) -> str:
+def _named(status: messages.Status) -> str:
     return f"driver {status.epoch} ({status.driver})"
 
 
 def ask(
     root: Path,
-    status: Status,
-    kind: Kind,
+    status: messages.Status,
+    kind: messages.Kind,
     executors: Sequence[str],
     *,
     timeout: float,
     lose_unlogged: bool = False,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> OperatorAnswer | None:
+) -> messages.OperatorAnswer | None:
     """Return the answer of the driver with this status; None if none came in time.
 
     A request that was not taken in time is withdrawn, so the driver does not follow it later. Errors: `OSError` if the
     checkpoint cannot be written; `CheckpointError` for an answer that cannot be read.
     """
-    request = Request(
+    request = messages.Request(
         id=uuid.uuid4().hex,
         checkpoint=status.checkpoint,
         epoch=status.epoch,
@@ -179,15 +166,15 @@ def ask(
         asked=time.time(),
         lose_unlogged=lose_unlogged,
     )
-    folder, answer = root / REQUESTS, root / ANSWERS / f"{request.id}.json"
+    folder, answer = root / messages.REQUESTS, root / messages.ANSWERS / f"{request.id}.json"
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{request.id}.json"
-    write(path, request)
+    messages.write(path, request)
     try:
         end = clock() + timeout
         while (found := _answer(answer)) is None:
             if clock() >= end:
-                taken = not _withdrawn(path) and path.with_suffix(TAKEN).exists()
+                taken = not _withdrawn(path) and path.with_suffix(messages.TAKEN).exists()
                 if not taken or clock() >= end + TAKEN_SECONDS:
                     return _answer(answer)  # one may have come meanwhile
             sleep(POLL_SECONDS)
@@ -198,9 +185,9 @@ def ask(
                 mine.unlink()
 
 
-def _answer(path: Path) -> OperatorAnswer | None:
+def _answer(path: Path) -> messages.OperatorAnswer | None:
     with suppress(FileNotFoundError):
-        return read(path, OperatorAnswer)
+        return messages.read(path, messages.OperatorAnswer)
     return None
 
 

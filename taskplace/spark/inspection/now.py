@@ -21,9 +21,8 @@ def now_of(status: Status, *, checkpoint: str | Path = UNKNOWN, version: int = 0
 
     - `checkpoint`: the path that remedies name
     """
-    notes = {
-        (name, task): f"stuck: {why.stalled}; {why.remedy}" for name, task, why in stuck(status, checkpoint)
-    }
+    found = stuck(status, checkpoint)
+    notes = {(name, task): f"stuck: {why.stalled}; {why.remedy}" for name, task, why in found}
     copies = [replace(one, note=notes.get((one.instance, one.task), one.note)) for one in _copies(status)]
     copies.sort(key=lambda copy: (-copy.last, copy.task, copy.instance))
     return Now(
@@ -95,7 +94,8 @@ def input_figures(
 ) -> Iterator[Figure]:
     """Yield the dead letters, the watermark and the lag of the input, as far as there are any."""
     if bad:
-        yield Figure("dead letters", f"{sum(bad.values()):,}", _each(bad), "bad")
+        each = ", ".join(f"{name}: {number:,}" for name, number in sorted(bad.items()))
+        yield Figure("dead letters", f"{sum(bad.values()):,}", each, "bad")
     if watermark is not None:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(watermark // 1_000_000))
         yield Figure("watermark", at, "UTC, of all sources")
@@ -107,29 +107,22 @@ def input_figures(
 
 def input_rows(input: Mapping[str, TopicStatus]) -> tuple[InputRow, ...]:
     """Return the partitions of all topics, those with the largest lags first."""
+    each = ((topic, number, one) for topic, of in input.items() for number, one in of.partitions.items())
     rows = (
         InputRow(
             topic, number, one.position, one.end, one.lag, None if one.seconds is None else round(one.seconds)
         )
-        for topic, of in input.items()
-        for number, one in of.partitions.items()
+        for topic, number, one in each
     )
     return tuple(sorted(rows, key=lambda row: (-(row.lag or 0), row.topic, row.partition)))
 
 
-def _each(numbers: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}: {number:,}" for name, number in sorted(numbers.items()))
-
-
 def _rows(status: Status) -> Iterator[InstanceRow]:
     for name, one in status.executors.items():
-        note = one.host
-        if one.restore_rate is not None:
-            note += f", restores {count(round(one.restore_rate), 'record')}/s"
-        state = "draining" if one.draining else ""
-        yield InstanceRow(
-            name, len(one.active), len(one.standby), len(one.warmup), one.lag, state=state, note=note
-        )
+        rate, draining = one.restore_rate, "draining" if one.draining else ""
+        active, standby, warmup = map(len, (one.active, one.standby, one.warmup))
+        note = one.host if rate is None else f"{one.host}, restores {count(round(rate), 'record')}/s"
+        yield InstanceRow(name, active, standby, warmup, one.lag, state=draining, note=note)
 
 
 def _copies(status: Status) -> Iterator[CopyLag]:

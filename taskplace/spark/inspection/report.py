@@ -15,7 +15,6 @@ from taskplace.record.events import BatchDone, InstanceView, Line
 from taskplace.record.html.of_plan import reasons_of
 from taskplace.record.html.of_run import RunRecorder
 from taskplace.record.html.values import (
-    CopyLag,
     Figure,
     InstanceRow,
     Placements,
@@ -33,6 +32,7 @@ from taskplace.wording import count, counted_since, listed, size
 
 #: The most files of each kind of finding that are named.
 MOST_NAMED = 20
+EARLIER = "everything before the last rebalances, losses and batches of this driver"
 
 
 def report_of_checkpoint(root: Path) -> Report:
@@ -53,15 +53,13 @@ def report_of_checkpoint(root: Path) -> Report:
         tasks=placements.tasks,
         instances=placements.instances,
         steps=tuple(placements.steps),
-        copies=now.copies if now is not None else _replays(found),
+        copies=() if now is None else now.copies,
         inputs=input_rows(found.input),
         now=now.rows if now is not None and now.rows else tuple(_rows(found)),
         reasons=_reasons(found, driver),
         warnings=tuple(_warnings(found)),
         facts=tuple(_facts(found)),
-        left_out=("everything before the last rebalances, losses and batches of this driver",)
-        if status
-        else (),
+        left_out=(EARLIER,) if status else (),
     )
 
 
@@ -69,9 +67,8 @@ def _last_events(status: Status | None) -> Report:
     """Return the report of the events that the driver's status remembers. The first one is the zero of its times."""
     if status is None:
         return replace(RunRecorder("").report(), began=None)
-    events: list[Line] = sorted(
-        (*status.rebalances, *status.losses, *status.batches), key=lambda one: one.time
-    )
+    told: list[Line] = [*status.rebalances, *status.losses, *status.batches]
+    events = sorted(told, key=lambda one: one.time)
     begins = [one.at - (one.seconds if isinstance(one, BatchDone) else 0.0) for one in events]
     recorder = RunRecorder("", began=min(begins, default=status.driver.started))
     for event in events:
@@ -85,8 +82,7 @@ def _state(found: Inspection, driver: DriverState) -> State:
         return State("damaged", f"{count(len(found.damaged), 'finding')}; {driver.why}", "bad")
     if status is None or not driver.runs:
         text = "; ".join(filter(None, (driver.why, undone_text(status) if status else "")))
-        tone: Tone = "good" if driver.runs else "bad" if status and status.failed else ""
-        return State("driver runs" if driver.runs else "no driver runs", text, tone)
+        return State("no driver runs", text, "bad" if status and status.failed else "")
     state = state_of(status)
     return State(state.word, f"{state.text}; {driver.why}", state.tone)
 
@@ -122,9 +118,6 @@ def _figures(found: Inspection, driver: DriverState) -> Iterator[Figure]:
     if status is not None:
         lag = sum(one.lag for one in status.executors.values())
         yield Figure("lag", f"{lag:,}", "records, of all standbys and warm-ups")
-    else:
-        replay = sum(task.replay for task in found.tasks.values())
-        yield Figure("to replay", f"{replay:,}", "records behind the newest snapshots")
     bytes_, files = (sum(getattr(kind, of) for kind in found.sizes.values()) for of in ("bytes", "files"))
     yield Figure("size", size(bytes_), f"{count(bytes_, 'byte')} in {count(files, 'file')}")
     tone: Tone = "" if found.sound else "bad"
@@ -140,13 +133,6 @@ def _reasons(found: Inspection, driver: DriverState) -> tuple[Reason, ...]:
     return reasons_of(explainer)[0]
 
 
-def _replays(found: Inspection) -> tuple[CopyLag, ...]:
-    """Return what a new copy of each task would have to replay, the most first."""
-    waiting = sorted(((task.replay, name) for name, task in found.tasks.items() if task.replay), reverse=True)
-    note = "behind the newest snapshot"
-    return tuple(CopyLag(name, "a new copy", "standby", lag, lag, note=note) for lag, name in waiting)
-
-
 def _rows(found: Inspection) -> Iterator[InstanceRow]:
     for name, roles in found.assignment.items():
         view = InstanceView.of(name, roles)
@@ -155,11 +141,7 @@ def _rows(found: Inspection) -> Iterator[InstanceRow]:
 
 def _warnings(found: Inspection) -> Iterator[str]:
     for damage in found.damaged[:MOST_NAMED]:
-        lost = (
-            f"; the state of {listed(damage.lost, 5)} cannot be made of this checkpoint"
-            if damage.lost
-            else ""
-        )
+        lost = f"; lost: the state of {listed(damage.lost, 5)}" if damage.lost else ""
         yield f"{damage.kind} {damage.file}: {damage.what}{lost}"
     yield from found.unfinished[:MOST_NAMED]
 
@@ -169,7 +151,5 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     if found.needed_from is not None:
         yield "manifests needed from batch", f"{found.needed_from:,}"
     for name, kind in found.sizes.items():
-        numbers = {"files": kind.files, "bytes": kind.bytes, "bytes needed": kind.needed}
-        yield from (
-            (f"{name}: {what}", f"{number:,}") for what, number in numbers.items() if number is not None
-        )
+        needed = "" if kind.needed is None else f", {size(kind.needed)} of them needed"
+        yield name, f"{size(kind.bytes)} in {count(kind.files, 'file')}{needed}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from taskplace.explanation import Explainer
+from taskplace.explanation import Explainer, Removal, can_remove
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Problem
@@ -19,22 +19,57 @@ from taskplace.spark.stuck import UNKNOWN, seen_of
 from taskplace.wording import lasting, listed, noun
 from topology import TaskId
 
+Ends = Mapping[str, int | None]
+"""By task, the length of its changelog in records. A task without an entry has an empty changelog."""
+
 
 def status_explainer(
-    status: Status,
-    ends: Mapping[str, int | None],
-    *,
-    runs: bool = True,
-    checkpoint: str | Path = UNKNOWN,
+    status: Status, ends: Ends, *, runs: bool = True, checkpoint: str | Path = UNKNOWN
 ) -> Explainer:
     """Return what explains the tasks of a status, by the plan that would be made now. Plans; loads the solver.
 
-    - `ends`: by task, the length of its changelog in records. A task without an entry has an empty changelog
     - `runs`: whether its driver still runs
     - `checkpoint`: the path that remedies name
     """
     from taskplace.planner import plan
 
+    problem = status_problem(status, ends)
+    return Explainer(
+        problem,
+        plan(problem),
+        seen=seen_of(status, runs=runs, checkpoint=checkpoint),
+        rates=_rates(status),
+        plan_name="the next rebalance",
+        waits_for=waits_for(status, runs=runs),
+    )
+
+
+def status_removal(
+    status: Status, ends: Ends, name: str, *, runs: bool = True, checkpoint: str | Path = UNKNOWN
+) -> Removal:
+    """Return whether an executor can be removed, as its driver answers. Plans only if a copy is stuck.
+
+    Without a driver no copy catches up. That is no reason to call a copy stuck.
+    """
+    problem, target = status_problem(status, ends), None
+    seen = {
+        copy: one
+        for copy, one in seen_of(status, runs=runs, checkpoint=checkpoint).items()
+        if not one.no_driver
+    }
+    if any(one.stalled for one in seen.values()):
+        from taskplace.planner import plan
+
+        target = plan(problem).target
+    return can_remove(problem, name, seen=seen, rates=_rates(status), target=target)
+
+
+def _rates(status: Status) -> dict[str, float | None]:
+    return {name: executor.follow_rate for name, executor in status.executors.items()}
+
+
+def status_problem(status: Status, ends: Ends) -> Problem:
+    """Return the problem that the driver of a status would plan now."""
     there = status.executors
     names = {task for executor in there.values() for task in executor.active} | set(status.homeless)
     tasks = [
@@ -48,15 +83,7 @@ def status_explainer(
         for name in names
     ]
     instances = [_instance(name, executor) for name, executor in there.items()]
-    problem = Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config)))
-    return Explainer(
-        problem,
-        plan(problem),
-        seen=seen_of(status, runs=runs, checkpoint=checkpoint),
-        rates={name: executor.follow_rate for name, executor in there.items()},
-        plan_name="the next rebalance",
-        waits_for=waits_for(status, runs=runs),
-    )
+    return Problem(tasks, instances, PlacementConfig.from_properties(dict(status.config)))
 
 
 def waits_for(status: Status, *, runs: bool) -> str:

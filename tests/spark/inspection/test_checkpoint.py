@@ -53,6 +53,15 @@ def named(checkpoint: Path, kind: str) -> Path:
     return sorted(path for path in checkpoint.glob(paths[kind]) if path.is_file())[-1]
 
 
+def test_the_size_of_a_directory_on_another_disk(checkpoint, tmp_path):
+    """A directory of a checkpoint may be a link. One below it is not followed: this one leads in a circle."""
+    before = inspect(checkpoint).sizes
+    (checkpoint / "snapshots").rename(tmp_path / "elsewhere")
+    (checkpoint / "snapshots").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "circle").symlink_to(checkpoint)
+    assert inspect(checkpoint).sizes == before
+
+
 def test_a_sound_checkpoint(checkpoint):
     found = inspect(checkpoint, verify=True)
     assert (found.damaged, found.unfinished, found.sound) == ([], [], True)

@@ -53,7 +53,6 @@ def test_of_a_stream_that_has_ended_without_its_status_and_with_damage(world):
     (placed.checkpoint / "status.json").unlink()
     report = report_of_checkpoint(placed.checkpoint)
     assert (report.timeline, [row.note for row in report.now]) == ((), ["at the last commit"])
-    assert figures(report)["to replay"] == "8" == str(sum(copy.last for copy in report.copies))
 
     next(placed.checkpoint.glob("changelog/*.segment")).unlink()
     report = report_of_checkpoint(placed.checkpoint)
