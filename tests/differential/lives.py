@@ -229,7 +229,7 @@ class _Life:
         self._forget({task for owners in owned for task, owner in owners.items() if owner == id})
 
     def _owned(self) -> dict[TaskId, str]:
-        return {task: owner.id for task, owner in self.placed.rebalancer.owners().items() if owner}
+        return {task: owner.id for task, owner in self.placed.state.owners().items() if owner}
 
     def _forget(self, tasks: Iterable[TaskId]) -> None:
         """Note that the active copies of tasks are lost: of state without a changelog nothing need be left."""
