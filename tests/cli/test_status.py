@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import jsonschema
@@ -23,7 +23,7 @@ NOW = Status("id", "t", 1, DriverIdentity("h", 7, "app", 0.0), 100.0, 1, 2.0)
 
 
 def at(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 @pytest.fixture

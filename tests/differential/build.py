@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from topology.draft import Stream
 STAMPS = {"timestamp": pa.timestamp("us", tz="UTC"), "timestamp_ntz": pa.timestamp("us")}
 ARROW = {**STAMPS, "date": pa.date32(), "bool": pa.bool_()}
 MAKE = {"count": count, "sum": sum_, "min": min_, "max": max_, "first": first, "last": last, "avg": avg}
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def arrow(kind: str) -> pa.DataType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from math import inf, nan
 from pathlib import Path
@@ -37,7 +37,7 @@ from taskplace.spark.sinks import ParquetSink
 from topology import Topology
 
 TIME = pa.timestamp("us", tz="UTC")
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 #: How much event time goes by in a batch.
 STEP = 10 * SECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 
@@ -166,7 +166,7 @@ def test_the_table_of_the_page_is_what_is_done():
 
 
 F32, F64 = pa.float32(), pa.float64()
-DAY = datetime(2026, 1, 2, tzinfo=UTC)
+DAY = datetime(2026, 1, 2, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import yaml
@@ -123,7 +123,7 @@ def test_sliding_windows_have_the_clicks_of_their_hour(world):
         table = pa.table(
             {"id": ids, "user": [user for user, _ in new], "page": ["p"] * len(new), "at": times}
         )
-        watermark = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, UTC)
+        watermark = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, timezone.utc)
         world.batch(placed, batch, clicks=table)
         for row in kept.rows.get(batch, ()):
             end = row["window_start"] + timedelta(minutes=5)
@@ -186,7 +186,7 @@ def test_the_table_of_batches_is_what_happens(world):
         table = pa.table(
             {"id": [int(i) for i, _ in given], "user": ["ada"] * len(given), "page": ["p"] * len(given)}
         )
-        before = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, UTC)
+        before = placed.watermark and datetime.fromtimestamp(placed.watermark / 1e6, timezone.utc)
         assert before == (at(watermark) if watermark else None), number
         world.batch(placed, int(number), clicks=table.append_column("at", times))
         closed = kept.rows.get(int(number), ())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 @pytest.mark.everyday("Time", "What the cutting of batches may change")
 def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     """Windows that close and keys that are forgotten, over losses of executors and of the driver."""
-    start = datetime(2026, 1, 1, tzinfo=UTC)
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
     def opened():
         topo = Topology("clicks")

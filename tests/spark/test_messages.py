@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 import typing
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -66,7 +66,7 @@ def values(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
     if kind in (TaskKey, TaskId):
         return task_ids
     if kind is datetime:
-        return st.datetimes(timezones=st.just(UTC))
+        return st.datetimes(timezones=st.just(timezone.utc))
     if kind is float:
         return st.floats(allow_nan=False, allow_infinity=False)
     if kind is int:

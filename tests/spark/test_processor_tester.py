@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from taskplace.spark.testing import ProcessorTester
 from tests.support.placed_without_spark import World
 from topology import Topology, TopologyError
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
 
 def row(k: str, minute: int) -> dict:

@@ -18,7 +18,7 @@ from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from tests.support.sink_streams import TASKS, Stream, made, table
 
 TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()))
-INSTANT, OLD = dt.datetime(2020, 1, 1, 1, 2, 3, tzinfo=dt.UTC), dt.datetime(1582, 1, 1, 1, 2, 3)
+INSTANT, OLD = dt.datetime(2020, 1, 1, 1, 2, 3, tzinfo=dt.timezone.utc), dt.datetime(1582, 1, 1, 1, 2, 3)
 SHORT = st.lists(st.integers(0, 9), max_size=2)
 #: By kinds of types, their values.
 GROUPS: list[tuple[Sequence[pa.DataType], st.SearchStrategy]] = [
@@ -89,7 +89,7 @@ def test_a_batch_is_refused_before_its_manifest_or_is_published_as_it_was_sent(t
 def canonical(row: dict[str, Any]) -> str:
     def plain(value: Any) -> Any:
         if isinstance(value, dt.datetime):
-            return str(value.astimezone(dt.UTC) if value.tzinfo else value)
+            return str(value.astimezone(dt.timezone.utc) if value.tzinfo else value)
         return str(float(value)) if isinstance(value, Decimal | int | float) else str(value)
 
     return repr(sorted((name, plain(value)) for name, value in row.items()))

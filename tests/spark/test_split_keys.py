@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from taskplace.spark.sinks import ParquetSink
 from topology import Stream, Topology
 
 STRING, INT64 = pa.string(), pa.int64()
-TIMES = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in range(12)]
+TIMES = [datetime(2013, 1, 1, hour, tzinfo=timezone.utc) for hour in range(12)]
 
 
 class Own:

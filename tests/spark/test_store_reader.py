@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -150,7 +150,7 @@ def test_a_key_of_a_type_that_spark_alone_can_hash_is_found_wherever_it_is(runti
 
 
 DAYS = pa.array([date(2024, 1, day) for day in range(1, 9)])
-EVENING = [datetime(2024, 1, day, 20, tzinfo=UTC) for day in range(1, 9)]
+EVENING = [datetime(2024, 1, day, 20, tzinfo=timezone.utc) for day in range(1, 9)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -16,10 +16,12 @@ from topology import Topology
 ZONE = "spark.sql.session.timeZone"
 ZONES = ("UTC", "Asia/Tokyo", "America/New_York", "Asia/Kolkata")
 # Both changes of New York's clocks, and times before 1970.
-TIMES = [datetime(2026, 3, 8, 1, 30, tzinfo=UTC) + timedelta(hours=hours) for hours in range(0, 60, 7)] + [
-    datetime(2026, 11, 1, 3, 59, 59, 999_999, tzinfo=UTC),
-    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
-    datetime(1970, 1, 1, tzinfo=UTC),
+TIMES = [
+    datetime(2026, 3, 8, 1, 30, tzinfo=timezone.utc) + timedelta(hours=hours) for hours in range(0, 60, 7)
+] + [
+    datetime(2026, 11, 1, 3, 59, 59, 999_999, tzinfo=timezone.utc),
+    datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc),
+    datetime(1970, 1, 1, tzinfo=timezone.utc),
 ]
 SIZES = ("15 minutes", "7 hours", "1 day", "1 week")
 

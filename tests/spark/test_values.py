@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -52,12 +52,15 @@ FAR = ["1e-999999999", "0e-999999999", "1e999999999", "1e-80", "Infinity", "sNaN
         (pa.date64(), [NOON]),
         ("timestamp[s]", [NOON]),
         ("timestamp[ms]", [NOON]),
-        (pa.timestamp("ms", "UTC"), [NOON.replace(tzinfo=UTC)]),
-        ("timestamp[us]", [pd.Timestamp(NANOS), np.datetime64(NANOS), NOON.replace(tzinfo=UTC), TODAY]),
+        (pa.timestamp("ms", "UTC"), [NOON.replace(tzinfo=timezone.utc)]),
+        (
+            "timestamp[us]",
+            [pd.Timestamp(NANOS), np.datetime64(NANOS), NOON.replace(tzinfo=timezone.utc), TODAY],
+        ),
         ("timestamp[ns]", [datetime(1600, 1, 1)]),
         ("timestamp", [TODAY, Decimal(5), 5, "2026-01-01", pd.NaT]),
         ("time32[ms]", [time(1, 2, 3, 456789)]),
-        ("time64[us]", [time(1, tzinfo=UTC)]),
+        ("time64[us]", [time(1, tzinfo=timezone.utc)]),
         ("duration[s]", [timedelta(milliseconds=1500)]),
         ("duration[us]", [pd.Timedelta(1, "ns")]),
         ("string", [5, Decimal("1e-999999999")]),
@@ -123,8 +126,12 @@ def test_what_has_parts_is_judged_in_its_form_and_in_each_part(kind, values):
         ("date", [TODAY], [TODAY]),
         ("timestamp[us]", [NOON], [NOON]),
         ("timestamp[ms]", [NOON.replace(microsecond=123000)], [NOON.replace(microsecond=123000)]),
-        ("timestamp", [NOON.replace(tzinfo=NEW_YORK)], [NOON.replace(tzinfo=NEW_YORK).astimezone(UTC)]),
-        ("timestamp", [NOON], [NOON.replace(tzinfo=UTC)]),
+        (
+            "timestamp",
+            [NOON.replace(tzinfo=NEW_YORK)],
+            [NOON.replace(tzinfo=NEW_YORK).astimezone(timezone.utc)],
+        ),
+        ("timestamp", [NOON], [NOON.replace(tzinfo=timezone.utc)]),
         ("timestamp[ns]", [pd.Timestamp(999)], [pd.Timestamp(999)]),
         (pa.large_list(pa.int64()), [np.array([1, 2])], [[1, 2]]),
         (NUMBERS, [[("a", 1), ("a", 2)]], [[("a", 1), ("a", 2)]]),
@@ -168,9 +175,11 @@ def test_a_value_comes_back_or_is_refused(value, kind):
     if isinstance(value, str | bytes):  # a binary column takes text, and the other way round, as UTF-8
         value, found = (v.encode() if isinstance(v, str) else v for v in (value, found))
     if isinstance(value, datetime) and value.tzinfo is None and kind == "timestamp":
-        value = value.replace(tzinfo=UTC)
+        value = value.replace(tzinfo=timezone.utc)
     if isinstance(value, datetime) and value.tzinfo is not None:
-        value = value.astimezone(UTC)  # Python calls no time of another zone equal to one in a gap of its own
+        value = value.astimezone(
+            timezone.utc
+        )  # Python calls no time of another zone equal to one in a gap of its own
     assert found == value or (value != value and found != found)
 
 

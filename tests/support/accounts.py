@@ -6,7 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, Ta
 from taskplace.spark.sinks import ParquetSink
 from topology import Topology
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 DELAY, TTL, WINDOW, GRACE = 5 * SECOND, 20 * SECOND, 10 * SECOND, 5 * SECOND
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from tests.support.placed_harness import Pipeline, check_batches
 
 Click = tuple[int, str, datetime]
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 DELAY, SEEN, WINDOW, GRACE, USERS = (timedelta(minutes=m) for m in (10, 60, 30, 5, 45))
 #: sink -> the columns that are compared
 SINKS = {

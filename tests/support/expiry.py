@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ TTL = 100  # seconds
 
 
 def at(second: int | None) -> datetime | None:
-    return None if second is None else datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+    return None if second is None else datetime(2026, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=second)
 
 
 def micros(second: int) -> int:

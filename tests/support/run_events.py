@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from msgspec.structs import replace
@@ -58,7 +58,7 @@ def views(assignment: dict[str, Any], lag: int = 0) -> tuple[InstanceView, ...]:
 def events() -> Iterator[tuple[float, Any]]:
     """Yield (seconds since the start, event); each event has its time."""
     for moment, event in _events():
-        yield moment, replace(event, time=datetime.fromtimestamp(BEGAN + moment, UTC))
+        yield moment, replace(event, time=datetime.fromtimestamp(BEGAN + moment, timezone.utc))
 
 
 def _batch(number: int, rows: int, seconds: float, lag: int = 0, **more: Any) -> BatchDone:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
 from topology import Topology
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
 SIXTY = 60 * 10**6  # a minute, in microseconds
 KEY = {"k": "string"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from examples.flights import data
 from taskplace.errors import InputError
 
-START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+START = dt.datetime(2013, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def flights(hours):

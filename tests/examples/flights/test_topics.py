@@ -20,7 +20,7 @@ from taskplace.spec.application import Settings
 from tests.support.mock_kafka import mock_kafka as mock_kafka
 
 ROOT = Path(__file__).resolve().parents[3]
-START = dt.datetime(2013, 1, 1, 5, tzinfo=dt.UTC)
+START = dt.datetime(2013, 1, 1, 5, tzinfo=dt.timezone.utc)
 HOURS = [START + dt.timedelta(hours=hour) for hour in range(6)]
 INTEGERS = [name for name, kind in FLIGHT_COLUMNS.items() if kind == "int"]
 FLIGHTS = [

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark")
 
 from examples.flights import truth
 
-START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+START = dt.datetime(2013, 1, 1, tzinfo=dt.timezone.utc)
 HOURS = [START + dt.timedelta(hours=h) for h in range(0, 24 * 40, 4)]
 
 

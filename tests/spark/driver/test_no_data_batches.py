@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +23,7 @@ from tests.support.placed_harness import wait_until
 from tests.support.placed_without_spark import World
 from topology import Topology
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMA = pa.schema({"user": pa.string(), "at": pa.timestamp("us", "UTC")})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from tests.support.placed_without_spark import World
 from topology import Topology
 
 KEY = {"k": "string"}
-AT = datetime(2026, 1, 1, tzinfo=UTC)
+AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def infer(built, sources):

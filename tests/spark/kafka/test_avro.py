@@ -12,7 +12,7 @@ from taskplace.errors import InputError
 from taskplace.spark.kafka.formats import Avro
 from tests.support.payloads import fault, only, record, written
 
-UTC = dt.UTC
+UTC = dt.timezone.utc
 
 
 def logical(kind: str, of: str, **more):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,7 @@ from taskplace.spark.worker.hashing import partitions_of
 from topology import Topology
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(600)]
-BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 NAMES = [f"k{number}" for number in range(20)]
 PARTITION = dict(
     zip(NAMES, partitions_of(pa.array(name.encode() for name in NAMES), "murmur2", 2).tolist(), strict=True)

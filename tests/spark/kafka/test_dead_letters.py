@@ -6,7 +6,7 @@ Dead letters in a Kafka topic: each is the record that it was, with the reason a
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import confluent_kafka as ck
 import pyarrow as pa
@@ -103,7 +103,7 @@ LETTER = {
     "topic": "flights",
     "partition": 3,
     "offset": 42,
-    "timestamp": datetime(2026, 1, 1, 0, 0, 0, 5000, tzinfo=UTC),
+    "timestamp": datetime(2026, 1, 1, 0, 0, 0, 5000, tzinfo=timezone.utc),
     "headers": [{"key": "trace", "value": b"x"}, {"key": "none", "value": None}],
 }
 ABOUT = [

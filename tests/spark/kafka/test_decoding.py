@@ -17,7 +17,7 @@ from taskplace.spark.kafka.formats import Avro, Json, Raw
 from tests.support.decoding import decode
 
 NAME, ID = Json({"name": "string"}), Raw("id", "string")
-AT = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
+AT = dt.datetime(2013, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def records(*pairs: tuple[bytes | None, bytes | None], **more) -> pa.Table:

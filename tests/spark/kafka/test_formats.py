@@ -15,7 +15,7 @@ from taskplace.spark.kafka.formats import Avro, Json, Raw
 from tests.support.payloads import fault, only, record, written
 
 SECRET = "hunter2hunter2"
-UTC = dt.UTC
+UTC = dt.timezone.utc
 
 
 # --------------------------------------------------------------------------------------- JSON

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from datetime import UTC, date, datetime
+from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import fastavro
@@ -69,7 +69,7 @@ def test_keys(options, key):
 
 def test_types_in_json():
     rows = table(
-        at=pa.array([datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)], pa.timestamp("us", "UTC")),
+        at=pa.array([datetime(2026, 1, 2, 3, 4, 5, 6000, tzinfo=timezone.utc)], pa.timestamp("us", "UTC")),
         day=[date(2026, 1, 2)],
         sum=pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
         tiny=pa.array([[Decimal("0"), Decimal("1e-7"), None]], pa.list_(pa.decimal128(38, 18))),

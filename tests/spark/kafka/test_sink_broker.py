@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 import pyarrow as pa
 import pytest
@@ -38,7 +38,7 @@ def test_records_with_everything(stream):
             "i": [1, 2],
             "gone": [False, True],
             "trace": ["x", None],
-            "at": pa.array([datetime(2026, 1, 1, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+            "at": pa.array([datetime(2026, 1, 1, tzinfo=timezone.utc), None], pa.timestamp("us", "UTC")),
         }
     )
     sink = stream.opened(headers={"trace-id": "trace"}, timestamp="at", deleted="gone")

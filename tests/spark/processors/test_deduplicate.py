@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -53,7 +53,7 @@ def test_what_is_one_key_in_the_store_goes_through_once(bench, tmp_path):
 def test_keys_of_one_declared_value_go_through_once(bench, tmp_path):
     """Two times of one day are one key when the key is a day; the row itself stays as it came."""
     run = bench(tmp_path, Deduplicate("seen", by={"day": "date"}))
-    times = [datetime(2013, 1, day, hour, tzinfo=UTC) for day, hour in ((1, 1), (1, 2), (2, 1))]
+    times = [datetime(2013, 1, day, hour, tzinfo=timezone.utc) for day, hour in ((1, 1), (1, 2), (2, 1))]
     out = run.run(pa.table({"day": pa.array(times, pa.timestamp("us", tz="UTC"))}))
     assert out["day"].to_pylist() == [times[0], times[2]]
 

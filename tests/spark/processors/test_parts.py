@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -28,7 +28,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "string": st.text(max_size=3),
     "binary": st.binary(max_size=3),
     "date": st.dates(date(1900, 1, 1), date(2100, 1, 1)),
-    "timestamp": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),
+    "timestamp": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(timezone.utc)),
     "timestamp_ntz": st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)),
     "time64[us]": st.times(time(0), time(23, 59)),
     "duration[us]": st.timedeltas(timedelta(-9), timedelta(9)),

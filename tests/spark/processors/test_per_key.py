@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,7 +83,7 @@ def test_a_key_is_what_the_store_says(bench, tmp_path):
 
 
 def test_state_of_any_type_comes_back(bench, tmp_path):
-    when = datetime(2013, 1, 1, 5, tzinfo=UTC)
+    when = datetime(2013, 1, 1, 5, tzinfo=timezone.utc)
     seen = []
 
     def keep(key, rows, state):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -303,8 +303,8 @@ def test_the_index_takes_any_time_and_sorts_by_when_it_is_due(times, ttl):
 def test_a_watermark_is_a_datetime_whatever_it_is(micros):
     first, last = -62_135_596_800_000_000, 253_402_300_799_999_999
     found = expiry.as_datetime(micros)
-    since = found - datetime(1970, 1, 1, tzinfo=UTC)
-    assert found.tzinfo is UTC
+    since = found - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    assert found.tzinfo is timezone.utc
     assert (since.days * 86_400 + since.seconds) * SECOND + since.microseconds == max(
         first, min(micros, last)
     )
