@@ -40,11 +40,11 @@ class Task:
 
 def records(spark, count: int, *, partition: int | None = None, first: int = 0):
     """Return records as Spark's Kafka source gives them. Every tenth has a value that is no JSON."""
-    from datetime import UTC, datetime
+    from datetime import datetime, timezone
 
     keys = [f"N{number % 40}".encode() for number in range(count)]
     split = partitions_of(pa.array(keys), "murmur2", 4).tolist()
-    rows, sent = [], datetime(2013, 1, 1, 2, tzinfo=UTC)
+    rows, sent = [], datetime(2013, 1, 1, 2, tzinfo=timezone.utc)
     for number, (key, at) in enumerate(zip(keys, split, strict=True)):
         value = b"?" if number % 10 == 9 else b'{"delay": %d, "at": "2013-01-01T01:00:00+01:00"}' % number
         place = "flights", at if partition is None else partition, first + number
