@@ -192,7 +192,7 @@ def test_status_metrics_and_explanations_say_the_same_time(world, monkeypatch, b
     now = [1_000.0]
     monkeypatch.setattr(rebalancer.warmups, "_monotonic", lambda: now[0])
     monkeypatch.setattr(rebalancer.warmups, "_busy", lambda: busy)
-    board = StatusBoard(placed._stream, rebalancer, runner.followers)
+    board = StatusBoard(placed._runner.definition, rebalancer, runner.followers)
 
     def times():
         status = board.status()
