@@ -143,7 +143,7 @@ class TopologyDraft:
         check_name(node.name, f"{node.kind} name")
         if node.kind == "sink":
             check_sink_name(node.name)
-        where = self._path or f"node {node.name!r}"
+        where = f"node {node.name!r}" if node.internal or not self._path else self._path
         if (other := self._nodes.get(node.name)) is not None:
             both = f"the name is used twice, by a {other.kind} and by a {node.kind}"
             raise TopologyError(f"{where}: {both}", node=node.name)

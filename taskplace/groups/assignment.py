@@ -115,15 +115,13 @@ class PartitionAssignment(Struct, frozen=True, dict=True):
         return json.dumps(self.to_dict(), indent=1) + "\n"
 
     @cached_property
-    def _topics(self) -> dict[str, list[str | None]]:
-        """The active member of each partition, by topic and number: None for one that is withheld, or not written."""
+    def _topics(self) -> dict[str, dict[int, str | None]]:
+        """The active member of each partition, by topic and number, in order: None for one that is withheld."""
         held = {(topic, p): name for name, pairs in self.assignment.items() for topic, p in pairs}
         known = {*held, *((topic, p) for pairs in self.withheld.values() for topic, p in pairs)}
-        topics: dict[str, list[str | None]] = {}
+        topics: dict[str, dict[int, str | None]] = {}
         for topic, p in sorted(known):
-            members = topics.setdefault(topic, [])
-            members += [None] * (p - len(members))
-            members.append(held.get((topic, p)))
+            topics.setdefault(topic, {})[p] = held.get((topic, p))
         return topics
 
     @cached_property
@@ -136,9 +134,8 @@ class PartitionAssignment(Struct, frozen=True, dict=True):
 
     def of(self, topic: str, partition: int) -> Location:
         """Return the holders of a partition; O(standbys)."""
-        members = self._members(topic)
-        validation.integer(partition, f"{topic}.partition", most=len(members) - 1)
-        active = members[partition]
+        validation.integer(partition, f"{topic}.partition", most=self._count(topic) - 1)
+        active = self._topics[topic].get(partition)
         standby = tuple(self._following.get((topic, partition), ()))
         url = None if active is None else self.urls.get(active)
         at = TopicPartition(topic, partition)
@@ -150,17 +147,18 @@ class PartitionAssignment(Struct, frozen=True, dict=True):
         `partition_for(key, partitions)`: the producers' function from a key to a partition number. For Kafka's own
         producers, it is `taskplace.groups.partitioner.partition_for_key`.
         """
-        return self.of(topic, int(partition_for(key, len(self._members(topic)))))
+        return self.of(topic, int(partition_for(key, self._count(topic))))
 
     def of_topic(self, topic: str) -> tuple[Location, ...]:
         """Return the holders of each partition of a topic, by number; O(partitions)."""
-        return tuple(self.of(topic, partition) for partition in range(len(self._members(topic))))
+        return tuple(self.of(topic, partition) for partition in range(self._count(topic)))
 
-    def _members(self, topic: str) -> list[str | None]:
+    def _count(self, topic: str) -> int:
+        """Return the number of partitions of a topic, as far as the assignment tells: some may not be written."""
         if topic not in self._topics:
             hint = validation.nearest(topic, self._topics)
             raise InputError("topic", found=topic, expected="an assigned topic", hint=hint)
-        return self._topics[topic]
+        return next(reversed(self._topics[topic])) + 1
 
 
 def make(s: Subscriptions, goal: Ints, assignor: str, wait: Ints | None = None) -> PartitionAssignment:

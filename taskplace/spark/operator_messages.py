@@ -99,7 +99,7 @@ class ExecutorStatus(Exchanged, frozen=True):
     - `empty`: the tasks of its roles that have no copy yet; their lags count the whole changelog
     - `parked`: the tasks whose copies here made no progress; they are planned elsewhere
     - `keeps`: the tasks that stay here because of entries of stores that are not logged
-    - `errors`: by task, why its copy cannot follow; `error`: why the last visit failed; empty if it did not
+    - `errors`: by task, why its copy cannot follow; `error`: why the last follow job failed; empty if it did not
     - `visited`: when it last answered a follow job; None: it has not
     """
 

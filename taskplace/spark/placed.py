@@ -230,7 +230,7 @@ class Placed:
     @property
     def reads(self) -> Path:
         """The directory to which stores that are read as data frames are written. Removed when this driver ends."""
-        return self.checkpoint / "reads" / str(self.journal.epoch)
+        return self._runner.reads
 
     @property
     def state(self) -> ClusterState:
@@ -383,7 +383,7 @@ class Placed:
             placed.store("delays").get({"tailnum": "N14228"})
         """
         validation.mapping(how, "store", tuple(ReadOptions.__annotations__))
-        return StoreReader(self._runner, self.reads, name, **how)
+        return StoreReader(self._runner, name, **how)
 
     def summary(self, seconds: float = 0.0) -> Summary:
         """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import pyarrow as pa
@@ -51,7 +50,6 @@ class ReadOptions(TypedDict, total=False):
 class StoreReader:
     """Reads one store in all its tasks.
 
-    - `reads`: the directory to which stores are written when they are read as data frames
     - `copies`: "active" or "standby": which copies to read
     - `max_lag`: records that a standby may lack of the last committed batch; None: any number
     - `max_batches`: batches with changes to its task that a standby may lack; None: any number
@@ -60,7 +58,6 @@ class StoreReader:
     def __init__(
         self,
         runner: BatchRunner,
-        reads: Path,
         name: str,
         *,
         copies: Literal["active", "standby"] = "active",
@@ -77,7 +74,7 @@ class StoreReader:
             raise InputError("store", found=name, expected=expected)
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
-        self._runner, self._reads, (self._program, self.schema) = runner, reads, holding[0]
+        self._runner, (self._program, self.schema) = runner, holding[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and (copies == "active" or not whole or value < 0):
@@ -155,7 +152,7 @@ class StoreReader:
 
         The executors write the rows beside the checkpoint, where they stay until the stream is closed.
         """
-        folder = self._reads / uuid.uuid4().hex
+        folder = self._runner.reads / uuid.uuid4().hex  # of the driver's epoch now: others are removed
         asked: dict[TaskId, tuple[bytes, ...] | None] = dict.fromkeys(self._tasks)
         answers = self._ask(asked, {task: str(folder / str(task)) for task in asked})
         files = [answer.file for answer in answers.values() if answer.file]

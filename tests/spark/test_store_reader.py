@@ -72,7 +72,7 @@ def store(runtime):
             rebalancer=SimpleNamespace(lock=nullcontext(), state=state),
             bridge=Bridge(runtime),
         )
-        return StoreReader(runner, runtime.state, name, **how)
+        return StoreReader(runner, name, **how)
 
     return read
 
@@ -341,10 +341,10 @@ def truth(p, column):
 @pytest.mark.spark
 def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
     p = pipeline()
+    reader = p.placed.store("by-key")
     p.run(0)
     p.run(1)
     by_key = truth(p, 0)
-    reader = p.placed.store("by-key")
     n, total = by_key["k7"]
     assert reader.get({"key": "k7"}) == {"n": n, "total": total}
     assert reader.get({"key": "nobody"}) is None
@@ -356,3 +356,11 @@ def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
     assert rows == by_key
     groups = {row["group"]: (row["n"], row["total"]) for row in p.placed.store("by-group").to_df().collect()}
     assert groups == truth(p, 1)
+    assert [*(p.folder / "checkpoint" / "reads").iterdir()] == [
+        p.placed.reads
+    ]  # made before a batch or after
+    p.settle()
+    standby = p.placed.store("by-key", copies="standby", max_lag=0)
+    assert {key: standby.get({"key": key})["n"] for key in ("k1", "k7")} == {
+        key: by_key[key][0] for key in ("k1", "k7")
+    }

@@ -167,6 +167,9 @@ BUILDS: list[tuple[Call, str | None, str]] = [
         "node 'j': cannot join 'm', which has no (common) key; declare"),
     (lambda t, a: a.join_table(t.source("b", key=["k", "l"], partitions=2), name="j"), "j",
         "node 'j': cannot join 'a' by (k) with 'b' by (k, l); repartition"),
+    (lambda t, a: t.source("c", key=["l", "k"], partitions=2).join_table(
+        t.source("b", key=["k", "l"], partitions=2), name="j"), "j",
+        "equal keys would lie in different partitions; declare the columns in the same order"),
     (lambda t, a: a.join_table(t.source("b", key="k", partitions=3), name="j"), "j",
         "node 'j': joined topics need equal partition counts, found a=2, b=3; create the topics with equal"),
     (lambda t, a: a.join_table(t.source("b", partitions=1).repartition("k", name="q", partitions=4), name="j"),

@@ -160,6 +160,7 @@ class NoDataBatches:
         why = "this PySpark has no data sources in Python, so there are no ticks (PySpark 4.0 has them)"
         if carried is False:
             why = "it was created without the source of ticks, and Spark cannot add a source to a checkpoint"
+            why += ", so only a new checkpoint has ticks" if DATA_SOURCES else ""
         log.warning(
             "%s: %s; while all sources are silent, windows do not close and state does not expire until the next rows "
             "arrive", self._definition.checkpoint, why,

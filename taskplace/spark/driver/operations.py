@@ -205,7 +205,6 @@ class StatusBoard:
         self._names = {task: str(task) for task in rebalancer.task_ids}
         self._stateless = frozenset(task.id for task in rebalancer.tasks if not task.stateful)
         self._fixed: dict[str, Any] = {
-            "config": rebalancer.loop.config.to_properties(),
             "weights": {str(task.id): task.weight for task in rebalancer.tasks if task.weight != 1.0},
             "stateless": tuple(str(task) for task in sorted(self._stateless)),
             "unlogged": tuple(str(task.id) for task in rebalancer.tasks if not task.logged),
@@ -250,6 +249,7 @@ class StatusBoard:
                 late_here=rebalancer.stats.late,
                 input=self._input(),
                 watermark=self._definition.watermark_after(journal.last),
+                config=rebalancer.loop.config.to_properties(),
                 **self._fixed,
             )
 
@@ -336,6 +336,7 @@ class Operations:
             return
         with self._waiting:
             self._waits = not self.began  # else the first batch came before
+            self._board.driver = replace(self._board.driver, started=time.time())
         self._say_waiting()
         self._run_thread()
 
@@ -345,6 +346,8 @@ class Operations:
             return
         try:
             self._requests.open()
+            if not (self.began or self._waits):
+                self._board.driver = replace(self._board.driver, started=time.time())
             self.began = True
             self._no_longer_waits()
             self._run_thread()

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -83,6 +84,11 @@ class BatchRunner:
         self.input = BatchInput(definition, journal, self.schemas)
         self.lag = InputLag(definition.readers, journal, checkpoint / SPARK_CHECKPOINT / OFFSETS)
         self.operations = Operations(definition, rebalancer, followers, self.lag.topics)
+
+    @property
+    def reads(self) -> Path:
+        """The directory to which stores that are read as data frames are written; another one for each driver."""
+        return self.definition.checkpoint / "reads" / str(self.journal.epoch)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch. A batch that is already committed is only published again, and compared with what was committed.

@@ -240,8 +240,10 @@ class StageRunner:
         """Prepare the input and the setting of a subtopology, and find its idle tasks."""
         program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
         with self.rebalancer.lock:
-            hosts, behind = self.rebalancer.state.hosts(), self.rebalancer.state.behind()
+            hosts = self.rebalancer.state.hosts()
         arrow = self._external_rows(batch, program, [hosts.get(task, ()) for task in tasks])
+        with self.rebalancer.lock:  # the shuffle may take long; a copy may be lost meanwhile
+            behind = self.rebalancer.state.behind()
         setting = self._setting(batch, program, arrow)
         boundaries = {
             topic: [r.boundaries[topic] for _, r in sorted(batch.reports.items()) if topic in r.boundaries]

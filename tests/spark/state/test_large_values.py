@@ -5,8 +5,10 @@ No test has values that large: what is the most is lowered.
 
 from __future__ import annotations
 
+import mmap
 from itertools import pairwise
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -66,6 +68,12 @@ def test_pieces_are_as_large_as_they_may_be_and_no_larger(monkeypatch, entries, 
         assert len(piece) == 1 or size(piece) <= most
         back.setdefault(store, {}).update(piece)
     assert back == {store: written for store, written in changes.items() if written}
+
+
+def test_the_limit_is_that_of_arrow():
+    zeros = memoryview(mmap.mmap(-1, files.LARGEST + 1))  # nobody looks at them: no memory is taken
+    with pytest.raises(pa.ArrowCapacityError, match=f"more than {files.LARGEST} bytes"):
+        pa.array([zeros], pa.binary())
 
 
 def test_what_no_file_can_hold_is_refused_and_its_store_named(monkeypatch, small_pieces):
