@@ -110,7 +110,9 @@ def _without_status(args: argparse.Namespace, driver: DriverState) -> int:
 def _check_tasks(tasks: Sequence[str], driver: DriverState) -> None:
     """Refuse a task that the checkpoint does not have. Before the first commit, its tasks are not known."""
     last = committed(driver.root)[1] if tasks else None
-    known = {task for roles in (last.assignment if last else {}).values() for of in roles.values() for task in of}
+    known = {
+        task for roles in (last.assignment if last else {}).values() for of in roles.values() for task in of
+    }
     for task in tasks if known else ():
         if task not in known:
             expected = one_of(sorted(map(TaskId.parse, known)), "task")

@@ -104,8 +104,8 @@ def unreadable(path: Path, error: Exception, expected: str, pattern: str = "") -
 def nearest_file(path: Path, pattern: str, wanted: Callable[[Path], bool] = Path.exists) -> str:
     """Return the file whose name is most like that of a missing one; "" if there is none that is `wanted`.
 
-    It has the same name, in a directory beside the missing file (`conf/app.yaml` for `app.yaml`), or lies beside it. The
-    name of the missing file is no pattern: it may be `ck[1]` or `a**b`.
+    It has the same name, in a directory beside the missing file (`conf/app.yaml` for `app.yaml`), or lies beside it.
+    The name of the missing file is no pattern: it may be `ck[1]` or `a**b`.
     """
     beside = {one.name: str(one) for one in sorted(path.parent.glob(pattern)) if one != path and wanted(one)}
     names = sorted(path.parent.glob(f"*/{glob.escape(path.name)}")) if path.name else []

@@ -88,7 +88,8 @@ def check_page(path: str | Path, key: str, *, replaced: bool = True) -> None:
         raise InputError(key, found=f"{path}, a directory", expected="a path for the file")
     there = next(one for one in (path, *path.parents)[replaced:] if one.exists())  # the root is always there
     if (there != path and not there.is_dir()) or not os.access(there, os.W_OK):
-        found = f"{path}, where {there} is {'a file' if there.is_file() else 'read-only'}"
+        what = "a file" if there != path and there.is_file() else "read-only"
+        found = f"{path}, where {there} is {what}"
         raise InputError(key, found=found, expected="a path that can be written")
 
 

@@ -77,7 +77,9 @@ def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) 
     for name, wanted in own.items():
         if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
             found = f"was created with {name} = {kept[name]!r}, found {shown(wanted)}"
-            raise CheckpointError(f"{root}: the checkpoint {found}; use the original value, or start a new checkpoint")
+            raise CheckpointError(
+                f"{root}: the checkpoint {found}; use the original value, or start a new checkpoint"
+            )
 
 
 def with_keys(

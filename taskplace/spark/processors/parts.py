@@ -170,7 +170,9 @@ class Parts:
         results = dict(zip(given, found, strict=True))
         columns = dict(zip(self.key.names, of_groups, strict=True))
         for name, (function, column) in wanted.items():
-            columns[name] = self._fitted(name, function, column, results[name, False], results.get((name, True)))
+            columns[name] = self._fitted(
+                name, function, column, results[name, False], results.get((name, True))
+            )
         return pa.table(columns)
 
     def _values(self, name: str, function: str, column: str, rows: pa.Table) -> pa.ChunkedArray:
