@@ -304,6 +304,7 @@ def test_a_partition_that_a_table_has_lost_matters_only_while_there_is_something
     while run.trigger():
         pass
     assert all(log.done for log in logs.values())
+    run.start(idle_ms=1000)
     run.planned["a"].targets = {"b": {1: 5}}  # type: ignore[union-attr]
     assert run.trigger() == {}
 
