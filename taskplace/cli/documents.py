@@ -157,17 +157,17 @@ def as_options(**options: str) -> Iterator[None]:
         raise error.at(options[error.path]) from None
 
 
-def page_option(option: str, path: str | None, output: str = "text") -> None:
+def page_option(option: str, path: str | None, output: str = "text", *, replaced: bool = True) -> None:
     """Refuse, before the work, a file that cannot be written, and one on standard output beside a JSON document.
 
-    Errors: `InputError` that names the option.
+    `replaced`: as of `check_page`. Errors: `InputError` that names the option.
     """
     if path == STDOUT and output == "json":
         raise InputError(option, found=STDOUT, expected="a path, with --output json")
     if path not in (None, STDOUT):
         from taskplace.record.html.page import check_page  # loads jinja2
 
-        check_page(path, option)
+        check_page(path, option, replaced=replaced)
 
 
 def is_directory(path: str, *wanted: str) -> bool:

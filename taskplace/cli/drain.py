@@ -155,8 +155,12 @@ def _moved(move: PlannedMove) -> str:
     '0_0: its standby on executor-2 ends'
     >>> _moved(PlannedMove("0_0", "active", "executor-2", "executor-1", 6))
     '0_0: moves from executor-2 to executor-1, which reads 6 records first'
+    >>> _moved(PlannedMove("0_0", "standby", "executor-2", "executor-3", 6))
+    '0_0: its standby moves from executor-2 to executor-3, which reads 6 records first'
     """
     if move.to is None:
         return f"{move.task}: its {move.role} on {move.from_} ends"
     first = f", which reads {count(move.records, 'record')} first" if move.records else ""
+    if move.role == "standby" and move.from_ is not None:
+        return f"{move.task}: its standby moves from {move.from_} to {move.to}{first}"
     return f"{Move(TaskId.parse(move.task), move.role, move.from_, move.to, '')}{first}"

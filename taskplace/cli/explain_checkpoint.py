@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from taskplace.cli import codes
@@ -19,7 +19,8 @@ from taskplace.spark.inspection.driver import DriverState, driver_of
 from taskplace.spark.inspection.situation import status_explainer, status_removal
 from taskplace.spark.instances import instance_name, one_of_executors
 from taskplace.spark.operator_messages import Status
-from taskplace.wording import count, noun, wrapped
+from taskplace.wording import count, noun, one_of, wrapped
+from topology.tasks import TaskId
 
 
 def explain(args: argparse.Namespace) -> int:
@@ -95,14 +96,27 @@ def _without_status(args: argparse.Namespace, driver: DriverState) -> int:
     if args.can_remove is not None:
         expected = f"an executor of the driver's status; {unknown}"
         raise InputError("--can-remove", found=args.can_remove, expected=expected)
+    _check_tasks(args.task or (), driver)
     found = {
         "schema": "taskplace.no_answer/1",
         "outcome": "no answer" if driver.runs else "no driver runs",
         "why": f"{driver.why}; {unknown}",
     }
-    committed = f"{unknown}; `taskplace inspect` shows what is committed"
-    answer(args.output, found, [headline(driver), committed, unchecked(driver.root)])
+    more = f"{unknown}; `taskplace inspect` shows what is committed"
+    answer(args.output, found, [headline(driver), more, unchecked(driver.root)])
     return codes.MOVES if driver.runs else codes.NO_DRIVER
+
+
+def _check_tasks(tasks: Sequence[str], driver: DriverState) -> None:
+    """Refuse a task that the checkpoint does not have. Before the first commit, its tasks are not known."""
+    last = committed(driver.root)[1] if tasks else None
+    known = {
+        task for roles in (last.assignment if last else {}).values() for of in roles.values() for task in of
+    }
+    for task in tasks if known else ():
+        if task not in known:
+            expected = one_of(sorted(map(TaskId.parse, known)), "task")
+            raise InputError("--task", found=task, expected=expected)
 
 
 def _print_json(driver: DriverState, value: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, redirect_stderr, 
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 from msgspec import structs
 
@@ -134,9 +134,7 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
         reporter: Reporter = reporter_for(settings.report.progress, output)
         programs = [reporter] if isinstance(reporter, JsonReporter) else []
         if settings.report.events is not None:
-            events = Path(settings.report.events)
-            events.parent.mkdir(parents=True, exist_ok=True)
-            lines = JsonReporter(stack.enter_context(events.open("w", encoding="utf-8")))
+            lines = JsonReporter(stack.enter_context(_opened(settings.report.events)))
             programs.append(lines)
             reporter = FanOut(reporter)
             reporter.add(lines)
@@ -153,6 +151,15 @@ def _run(settings: Settings, application: Application, built: BuiltTopology) -> 
             for each in programs:
                 each.finish(code, said)
         return code
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return Path(path).open("w", encoding="utf-8")
+    except OSError as error:
+        found, expected = f"{path} ({error.strerror})", "a path that can be written"
+        raise InputError("report.events", found=found, expected=expected) from None
 
 
 def _reported(settings: Settings, application: Application, reporter: Reporter) -> int:

@@ -24,7 +24,7 @@ from topology import BuiltTopology
 
 def topology(args: argparse.Namespace) -> int:
     """Print the topology of a file: its subtopologies, stores and tasks; or draw it."""
-    page_option("--svg", args.svg)
+    page_option("--svg", args.svg, replaced=False)
     built = shown_topology(args.file, args.set).build()
     if args.svg is not None:
         write_svg(built, args.svg)
@@ -80,5 +80,9 @@ def write_svg(built: BuiltTopology, file: str) -> None:
     if file == STDOUT:
         sys.stdout.write(drawn.decode("utf-8"))
         return
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    Path(file).write_bytes(drawn)
+    try:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_bytes(drawn)
+    except OSError as error:
+        expected = f"a file that can be written ({error.strerror})"
+        raise InputError("--svg", found=file, expected=expected) from None

@@ -97,6 +97,17 @@ _STAGED = {
 _SAME = {*SPARK.values()} - {kind for kind in SPARK.values() if T.is_timestamp(kind)}
 
 
+def differ(now: Sequence[str], before: Sequence[str]) -> bool:
+    """Return whether two keys have other types. A column with only nulls so far has no type, and fits any.
+
+    >>> differ(["int64"], ["int64", "date32[day]"]), differ([UNTYPED], ["int64"])
+    (True, False)
+    """
+    return len(now) != len(before) or any(
+        len({*pair} - {UNTYPED}) > 1 for pair in zip(now, before, strict=True)
+    )
+
+
 class TypeTextError(ValueError):
     """A written type that is none: where in it, what was found, what was expected, the nearest known name."""
 

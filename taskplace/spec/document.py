@@ -20,6 +20,7 @@ taskplace.errors.InputError: app.yaml:2: found "the key 'a' given twice", expect
 from __future__ import annotations
 
 import difflib
+import glob
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -104,9 +105,10 @@ def nearest_file(path: Path, pattern: str, wanted: Callable[[Path], bool] = Path
     """Return the file whose name is most like that of a missing one; "" if there is none that is `wanted`.
 
     It has the same name, in a directory beside the missing file (`conf/app.yaml` for `app.yaml`), or lies beside it.
+    The name of the missing file is no pattern: it may be `ck[1]` or `a**b`.
     """
     beside = {one.name: str(one) for one in sorted(path.parent.glob(pattern)) if one != path and wanted(one)}
-    names = sorted(path.parent.glob(f"*/{path.name}")) if path.name else []
+    names = sorted(path.parent.glob(f"*/{glob.escape(path.name)}")) if path.name else []
     below = [str(one) for one in names if wanted(one)]
     near = difflib.get_close_matches(
         path.name, beside, n=1

@@ -21,6 +21,13 @@ def test_the_topology_is_drawn(shop, capfd, tmp_path, flags):
     assert "clean&#45;orders" in drawn
 
 
+def test_a_picture_for_which_the_disk_has_no_room_is_one_line(shop, capsys, monkeypatch):
+    monkeypatch.setattr("taskplace.cli.topology.svg", lambda built: b"<svg/>")
+    assert main(["topology", shop(), "--svg", "/dev/full"]) == 2
+    expected = "expected a file that can be written (No space left on device)"
+    assert f"--svg: found '/dev/full', {expected}" in one_line(capsys)
+
+
 def test_a_picture_that_cannot_be_made_is_one_line(shop, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pygraphviz", None)
     assert main(["topology", shop(), "--svg", "-"]) == 2

@@ -119,6 +119,7 @@ line("run", 2, "none.yaml")
 line("run", 2, "app.yaml", "--set", "runtime.nothing=1", "--check", what="check")
 line("topology", 0, "app.yaml")
 line("topology", 2, "none.yaml")
+line("pack", 2, "environment.tar.gz", "--with", "no-such-library")
 for engine in ("plan", "explain", "verify", "simulate"):
     line(engine, 0, "problem.json")
     line(engine, 2, "none.json")
@@ -165,6 +166,13 @@ def _(scene: Scene) -> Made:
     pytest.importorskip("taskplace.spark.app")
     scene.fails("taskplace.spark.app.run", TaskplaceError("batch 3 failed"))
     return ["app.yaml"]
+
+
+@shows("pack", 0)
+def _(scene: Scene) -> Made:
+    scene.monkeypatch.setattr("taskplace.cli.pack.WORKERS", ("msgspec",))
+    scene.monkeypatch.setattr("taskplace.cli.pack.KAFKA", ())
+    return ["environment.tar.gz"]
 
 
 @shows("topology", 1)

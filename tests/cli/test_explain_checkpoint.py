@@ -8,7 +8,8 @@ import pytest
 
 from taskplace.cli import main
 from taskplace.errors import TaskplaceError
-from taskplace.spark.operator_messages import STATUS_FILE, write
+from taskplace.spark.codec import sealed
+from taskplace.spark.operator_messages import STATUS_FILE, Status, read, write
 from taskplace.spark.state.copy import Copy
 from tests.support.command_line import one_line
 from tests.support.operators import run, stream, turn, write_status
@@ -147,6 +148,8 @@ def test_without_a_status_no_more_is_known_than_what_is_committed(placed, capsys
     )
     assert main(["explain", path, "--output", "json"]) == 4
     assert json.loads(capsys.readouterr().out)["outcome"] == "no driver runs"
+    assert main(["explain", path, "--task", "9_9"]) == 2
+    assert "taskplace: --task: found '9_9', expected one of 2 tasks: 0_0, 0_1" in one_line(capsys)
 
 
 @pytest.fixture
@@ -174,6 +177,15 @@ def test_without_an_executor_the_commands_say_so(empty, tmp_path, capsys):
     assert "expected an executor of the stream, which has none now" in capsys.readouterr().err
     assert main(["report", path, "--out", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").stat().st_size > 1000
+
+
+def test_what_a_newer_driver_says_more_is_left_out(empty):
+    path = empty.checkpoint / STATUS_FILE
+    body = json.loads(path.read_bytes())["body"]
+    body["tomorrow"] = body["driver"]["tomorrow"] = 1
+    before = read(path, Status)
+    path.write_bytes(sealed(body))
+    assert read(path, Status) == before
 
 
 def test_whether_an_executor_can_go_is_the_drivers_own_answer(placed, capsys):

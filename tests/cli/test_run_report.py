@@ -50,6 +50,13 @@ def test_a_taken_port_starts_nothing_and_is_found_by_a_check(shop, given, capsys
     assert given == []
 
 
+def test_lines_that_cannot_be_opened_after_the_check_start_nothing(shop, given, capsys, monkeypatch):
+    monkeypatch.setattr("taskplace.cli.run.check_report", lambda settings: None)
+    assert main(["run", shop(), "--set", "report.events=shop.yaml/lines"]) == 2
+    assert "report.events: found 'shop.yaml/lines (" in capsys.readouterr().err
+    assert given == []
+
+
 @pytest.mark.parametrize("error", [None, TaskplaceError("batch 4 failed: disk full"), KeyboardInterrupt()])
 def test_the_lines_of_a_run_are_written_however_it_ends(error, shop, app, monkeypatch, capsys):
     def run(settings, application, reporter):

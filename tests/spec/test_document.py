@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spec.application import Settings
-from taskplace.spec.document import MOST, key_lines, load, with_value
+from taskplace.spec.document import MOST, key_lines, load, nearest_file, with_value
 from taskplace.spec.nodes import Output
 
 APP = "application: {id: a, class: 'x:Y'}\n"
@@ -40,6 +40,14 @@ def test_a_document_that_is_refused(tmp_path, text, message):
     path.write_text(text)
     with pytest.raises(InputError):
         Settings.load(path)
+
+
+def test_the_name_of_a_missing_file_is_no_pattern(tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "ck1").touch()
+    (tmp_path / "below" / "ck[1]").touch()
+    assert nearest_file(tmp_path / "ck[1]", "*.no") == str(tmp_path / "below" / "ck[1]")
+    assert nearest_file(tmp_path / "a**b", "*.no") == nearest_file(tmp_path / "ck?", "*.no") == ""
 
 
 def test_a_secret_that_is_given_twice_is_not_shown():

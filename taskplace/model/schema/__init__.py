@@ -22,6 +22,7 @@ NAMES = (
     "status-seen",
     "run",
     "check",
+    "pack",
     "topology",
     "answer",
     "undo_preview",

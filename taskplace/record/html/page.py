@@ -77,17 +77,19 @@ def write_page(report: Report, path: str | Path) -> Path:
     return path
 
 
-def check_page(path: str | Path, key: str) -> None:
+def check_page(path: str | Path, key: str, *, replaced: bool = True) -> None:
     """Check, before the work, that a file can be written there. `key`: what asks for it, for errors.
 
-    Makes nothing. Errors: `InputError`.
+    Makes nothing. `replaced`: a new file takes the place of one that is there, as of `write_page`, so only its
+    directory has to be writable. Errors: `InputError`.
     """
     path = Path(path).absolute()
     if path.is_dir():
         raise InputError(key, found=f"{path}, a directory", expected="a path for the file")
-    there = next(one for one in (path, *path.parents) if one.exists())  # the root is always there
+    there = next(one for one in (path, *path.parents)[replaced:] if one.exists())  # the root is always there
     if (there != path and not there.is_dir()) or not os.access(there, os.W_OK):
-        found = f"{path}, where {there} is {'a file' if there.is_file() else 'read-only'}"
+        what = "a file" if there != path and there.is_file() else "read-only"
+        found = f"{path}, where {there} is {what}"
         raise InputError(key, found=found, expected="a path that can be written")
 
 
@@ -125,6 +127,6 @@ def check_report(settings: ReportSettings) -> None:
     if settings.html is not None:
         check_page(settings.html, "report.html")
     if settings.events is not None:
-        check_page(settings.events, "report.events")
+        check_page(settings.events, "report.events", replaced=False)
     if settings.ui_port is not None:
         check_free("report.ui.port", port=settings.ui_port, host=settings.ui_host)

@@ -71,6 +71,8 @@ def file_name(name: str) -> str:
 
     >>> file_name("by-aircraft"), file_name("../etc")
     ('by-aircraft', '..%2Fetc')
+    >>> file_name("."), file_name("..")
+    ('%2E', '%2E%2E')
     """
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
 

@@ -60,7 +60,7 @@ from taskplace.spark.messages import (
     StagedFile,
     epoch_file,
 )
-from taskplace.spark.types import UNTYPED
+from taskplace.spark.types import UNTYPED, differ
 from topology import TaskId
 from topology.errors import shown
 
@@ -70,7 +70,6 @@ BATCHES_KEPT = 2
 FULL_EVERY = 50
 #: The declaration of a journal without `declare`.
 UNDECLARED = Declaration("", {}, {}, {})
-ORIGINAL = "use the original value, or start a new checkpoint"
 
 
 def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
@@ -78,7 +77,9 @@ def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) 
     for name, wanted in own.items():
         if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
             found = f"was created with {name} = {kept[name]!r}, found {shown(wanted)}"
-            raise CheckpointError(f"{root}: the checkpoint {found}; {ORIGINAL}")
+            raise CheckpointError(
+                f"{root}: the checkpoint {found}; use the original value, or start a new checkpoint"
+            )
 
 
 def with_keys(
@@ -94,9 +95,7 @@ def with_keys(
     types: dict[str, Any] = dict(bound or {})
     for topic, given in keys.items():
         known = list(types.get(topic, given))
-        if len(known) != len(given) or any(
-            UNTYPED not in (before, now) and before != now for before, now in zip(known, given, strict=True)
-        ):
+        if differ(given, known):
             raise CheckpointError(
                 f"{root}: the key of topic {topic!r} had the types {', '.join(types[topic])}, found "
                 f"{', '.join(given)}, which assign keys to other partitions; cast the key, or start a new checkpoint"
@@ -377,7 +376,7 @@ class Journal:
             was, now = topic in before, topic in by_column
             if topic in known and was != now:
                 found = f"the rows of topic {topic!r} were split by {ways[was]}, found {ways[now]}"
-                raise CheckpointError(f"{self.root}: {found}; {ORIGINAL}")
+                raise CheckpointError(f"{self.root}: {found}; go back to it, or start a new checkpoint")
         self._splits = (tuple(topics), tuple(by_column))
         if bound := sorted(before | set(by_column)):
             self.identity["by_column"] = bound

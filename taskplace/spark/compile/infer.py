@@ -284,7 +284,10 @@ def _lag(node: Node, inputs: _Inputs, time: TimeColumn | None, forgetting: Seque
         expected = "a column of the stream, not of a table that it was joined with; declare the column and its delay "
         expected += "in a node behind the join: process(f, event_time='at', delay='1 day')"
         if known.lags:
-            expected = f"an event time of its input, one of {', '.join(sorted(known.lags))}"
+            expected = (
+                f"an event time of its input, one of {', '.join(sorted(known.lags))}; use that column, or "
+            )
+            expected += f"declare {time.column!r} as the source's event_time"
         what = f"found the time column {time.column!r}, expected {expected}"
         raise TopologyError(f"node {node.name!r}: {what}", node=node.name)
     return (lag or 0) + coarser

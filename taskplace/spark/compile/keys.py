@@ -284,17 +284,6 @@ def _arrow_type(kind: str) -> pa.DataType:
     return pa.null()
 
 
-def differ(now: Sequence[str], before: Sequence[str]) -> bool:
-    """Return whether two keys have other types. A column with only nulls so far has no type, and fits any.
-
-    >>> differ(["int64"], ["int64", "date32[day]"]), differ([UNTYPED], ["int64"])
-    (True, False)
-    """
-    return len(now) != len(before) or any(
-        len({*pair} - {UNTYPED}) > 1 for pair in zip(now, before, strict=True)
-    )
-
-
 def check_group(types: Mapping[str, Sequence[str]], path: str = "") -> None:
     """Refuse different types of one group. `types`: by topic, as which its key is hashed. `path`: for the error.
 

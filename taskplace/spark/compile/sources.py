@@ -29,10 +29,11 @@ from pyspark.sql.types import StructField, StructType
 from taskplace.errors import InputError, listed
 from taskplace.spark.compile.forms import external_sources
 from taskplace.spark.compile.infer import infer, stores_of
-from taskplace.spark.compile.keys import alike, check_group, differ, splits
+from taskplace.spark.compile.keys import alike, check_group, splits
 from taskplace.spark.compile.partition_columns import check_schema, partition_columns
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.facts import Columns, Facts
+from taskplace.spark.types import differ
 from taskplace.spark.versions import to_arrow_type
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.partition_checks import check_splits

@@ -33,7 +33,7 @@ def status_explainer(
     """
     from taskplace.planner import plan
 
-    problem = status_problem(status, ends)
+    problem = _status_problem(status, ends)
     return Explainer(
         problem,
         plan(problem),
@@ -51,7 +51,7 @@ def status_removal(
 
     Without a driver no copy catches up. That is no reason to call a copy stuck.
     """
-    problem, target = status_problem(status, ends), None
+    problem, target = _status_problem(status, ends), None
     seen = {
         copy: one
         for copy, one in seen_of(status, runs=runs, checkpoint=checkpoint).items()
@@ -68,7 +68,7 @@ def _rates(status: Status) -> dict[str, float | None]:
     return {name: executor.follow_rate for name, executor in status.executors.items()}
 
 
-def status_problem(status: Status, ends: Ends) -> Problem:
+def _status_problem(status: Status, ends: Ends) -> Problem:
     """Return the problem that the driver of a status would plan now."""
     there = status.executors
     names = {task for executor in there.values() for task in executor.active} | set(status.homeless)

@@ -79,14 +79,17 @@ class Alignment:
             others = {topic: extent.until(self.lasts[topic]) for topic, extent in others.items()}
         extents = {**others, self.topic: own}
         waits = self._waits(others) and not last
-        tables = [(extents[table], ends) for table, ends in self.targets.items() if table in extents]
-        behind = any(table.begins[p] < end for table, ends in tables for p, end in ends.items())
-        if not own.new or (own.unread and behind):
+        if not own.new or (own.unread and self._behind(extents)):
             return own.begins
         streams = [extents[t] for t, tables in self.tables.items() if self.topic in tables and t in extents]
         if self.idle_ms < 0 or any(stream.unread for stream in streams):
             return own.capped
         return own.begins if waits else self._aligned(extents)
+
+    def _behind(self, extents: Mapping[str, Extent]) -> bool:
+        """Return whether a table has not been read as far as it reached at the start."""
+        tables = [(extents[table], ends) for table, ends in self.targets.items() if table in extents]
+        return any(table.begins[p] < end for table, ends in tables for p, end in ends.items())
 
     def _positions(self, start: Mapping[str, Any]) -> dict[str, dict[int, int]] | None:
         """Return by topic id where the next batch begins; empty before the first one, None if it is not known."""

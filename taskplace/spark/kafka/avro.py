@@ -379,7 +379,8 @@ class SchemaRegistry:
     def _failed(self, error: Exception, expected: str) -> InputError:
         path = f"schema registry {self._options.scrubbed(self._options.get('url', ''))}"
         found = self._options.scrubbed(f"{type(error).__name__}: {error}")
-        return InputError(path, found=found, expected=expected, hint=f"check `{self._path}`")
+        hint = f"check `{self._path}`, and that the registry runs and lets this user in"
+        return InputError(path, found=found, expected=expected, hint=hint)
 
 
 def header(number: int) -> bytes:

@@ -53,7 +53,7 @@ class GoodRecords:
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the input's columns without that of dead letters."""
         (rows,) = inputs
-        rows.require(DEAD_LETTER)
+        _check_known(rows)
         others = None
         if rows.columns is not None:
             others = {name: kind for name, kind in rows.columns.items() if name != DEAD_LETTER}
@@ -79,7 +79,7 @@ class DeadLetters:
 
     def infer(self, inputs: tuple[Facts, ...]) -> Facts:
         """Return the columns of a dead letter."""
-        inputs[0].require(DEAD_LETTER)
+        _check_known(inputs[0])
         return Facts(columns=DEAD_LETTERS)
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
@@ -99,7 +99,19 @@ def _letters(rows: pa.Table) -> pa.ChunkedArray:
     if DEAD_LETTER not in rows.column_names:
         expected = f"the column {DEAD_LETTER!r} of a source with bad_records='dead_letters'"
         raise InputError("dead letters", found=rows.column_names, expected=expected)
+    _check(rows[DEAD_LETTER].type)
     return rows[DEAD_LETTER]
+
+
+def _check_known(rows: Facts) -> None:
+    rows.require(DEAD_LETTER)
+    if rows.columns is not None:
+        _check(rows.columns[DEAD_LETTER])
+
+
+def _check(kind: pa.DataType) -> None:
+    if not pa.types.is_null(kind) and (not pa.types.is_struct(kind) or kind.names != DEAD_LETTERS.names):
+        raise InputError(DEAD_LETTER, found=str(kind), expected=f"a struct of {DEAD_LETTERS.names}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,13 +230,14 @@ class MarkerTopic:
         if found is None:
             return False
         wanted = self._replication or min(REPLICAS, self._brokers())
-        self._check("partitions", found.partitions, found.partitions == 1, "1; set another `marker_topic`")
+        self._check("partitions", found.partitions, found.partitions == 1, "1", "set another `marker_topic`")
         add = f"add replicas with kafka-reassign-partitions, or set `replication: {found.replicas}`"
-        self._check("replicas", found.replicas, found.replicas >= wanted, f"at least {wanted}; {add}")
+        self._check("replicas", found.replicas, found.replicas >= wanted, f"at least {wanted}", add)
         if config := configuration(self._clients, self.name):
+            change = "change it with kafka-configs"
             policy, in_sync, least = config["cleanup.policy"], config["min.insync.replicas"], _in_sync(wanted)
-            self._check("cleanup.policy", policy, policy.strip(",") == "compact", "compact")
-            self._check("min.insync.replicas", in_sync, int(in_sync) >= least, f"at least {least}")
+            self._check("cleanup.policy", policy, policy.strip(",") == "compact", "compact", change)
+            self._check("min.insync.replicas", in_sync, int(in_sync) >= least, f"at least {least}", change)
         return True
 
     def _brokers(self) -> int:
@@ -245,9 +246,9 @@ class MarkerTopic:
         partitions = (each for topic in found.topics.values() for each in topic.partitions.values())
         return len({*found.brokers, *(id_ for each in partitions for id_ in each.replicas)})
 
-    def _check(self, what: str, found: object, fits: bool, expected: str) -> None:
+    def _check(self, what: str, found: object, fits: bool, expected: str, hint: str) -> None:
         if not fits:
-            raise SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}")
+            raise SinkError(f"topic {self.name!r}: found {what} = {found}, expected {expected}; {hint}")
 
     def create(self) -> None:
         """Create the topic, unless it exists; check it."""
@@ -386,7 +387,8 @@ def check_topic(clients: Clients, topic: str, form: RecordFormat) -> None:
     largest = int(config.get("max.message.bytes", form.max_bytes))
     if largest < form.max_bytes:
         expected = f"at least the sink's message.max.bytes = {form.max_bytes}"
-        raise SinkError(f"topic {topic!r}: found max.message.bytes = {largest}, expected {expected}")
+        hint = "a committed record could be refused; change one of them"
+        raise SinkError(f"topic {topic!r}: found max.message.bytes = {largest}, expected {expected}: {hint}")
     if "compact" in config.get("cleanup.policy", "") and form.key is None:
         remedy = "set `key`, or write to a topic that is not compacted"
         raise SinkError(f"topic {topic!r}: it is compacted, so its records need a key; {remedy}")

@@ -334,7 +334,8 @@ class Transactions(Writer):
             records = f"its {sum(1 for _ in work.records())} records"
             longer = f"took longer than transaction.timeout.ms = {self.timeout * 1000:.0f}"
             raise SinkError(
-                f"{work.what}: {records} {longer}; raise it in the sink's options, or make batches smaller"
+                f"{work.what}: {records} {longer}; raise it in the sink's options (the brokers' "
+                "`transaction.max.timeout.ms` limits it), or make batches smaller"
             )
         raise RetriableSinkError(f"the transaction took longer than {self.timeout:.0f} s")
 

@@ -171,7 +171,8 @@ class Aggregate(Keyed):
             raise InputError(f"{self._path}.window", found=window, expected=expected)
         if window is not None and (ttl is not None or WINDOW in names):
             found = "a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}"
-            raise InputError(self._path, found=found, expected="only the window, which is both")
+            expected = f"only the window: it adds {WINDOW!r} and defines when entries expire"
+            raise InputError(self._path, found=found, expected=expected)
 
     def _stored_parts(self) -> dict[str, Aggregation]:
         """Return the columns that the store keeps for the aggregates. Refuses names that occur twice."""

@@ -169,8 +169,10 @@ class Parts:
         of_groups, found = grouped(codec.canonical(keyed).columns, list(given.values()))
         results = dict(zip(given, found, strict=True))
         columns = dict(zip(self.key.names, of_groups, strict=True))
-        for name, (_, column) in wanted.items():
-            columns[name] = self._fitted(name, column, results[name, False], results.get((name, True)))
+        for name, (function, column) in wanted.items():
+            columns[name] = self._fitted(
+                name, function, column, results[name, False], results.get((name, True))
+            )
         return pa.table(columns)
 
     def _values(self, name: str, function: str, column: str, rows: pa.Table) -> pa.ChunkedArray:
@@ -204,7 +206,12 @@ class Parts:
             raise InputError(path, found=f"{column!r}, {values.type}", expected=expected, hint=hint) from None
 
     def _fitted(
-        self, name: str, column: str | None, result: pa.ChunkedArray, about: pa.ChunkedArray | None
+        self,
+        name: str,
+        function: str,
+        column: str | None,
+        result: pa.ChunkedArray,
+        about: pa.ChunkedArray | None,
     ) -> pa.ChunkedArray:
         """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for one that does not fit.
 
@@ -221,9 +228,10 @@ class Parts:
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
                 error = f" ({refused})"
         found, expected = f"{column!r}, {result.type}", f"{kind}{error}"
-        if is_exact(kind) and is_exact(result.type):
+        if function == "sum" and is_exact(kind) and is_exact(result.type):
             about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
-            found, expected = f"a sum of about {pc.max(about).as_py():.4g}", f"{room_of(kind)}{error}"
+            found = f"a sum of about {pc.max(about).as_py():.4g}"
+            expected = f"{room_of(kind)}; use the type 'float64' or a larger unit{error}"
         raise InputError(f"{self._path}.{name}", found=found, expected=expected)
 
 

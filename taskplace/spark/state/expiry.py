@@ -65,7 +65,7 @@ def as_datetime(micros: int | None) -> datetime | None:
 
     >>> as_datetime(1_000_000)
     datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
-    >>> as_datetime(2**63 - 1) == datetime.max.replace(tzinfo=UTC)
+    >>> as_datetime(2**63 - 1) == datetime.max.replace(tzinfo=timezone.utc)
     True
     """
     if micros is None:

@@ -186,8 +186,9 @@ class Steering:
         Errors: `InputError` for an executor that never existed.
         """
         name = self._app.name_of(executor, gone=True, ask=not self._ended)
-        ends = not self._ended and name.removeprefix("executor-") not in self._app.bridge.alive()
-        if name in self._app.gone or ends:
+        if name in self._app.gone:
+            return True
+        if not self._ended and name.removeprefix("executor-") not in self._app.bridge.alive():
             return True
         return not self._app.queries.blockers(name) and self._rounds.memory.empty_of(name)
 

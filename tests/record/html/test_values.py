@@ -9,7 +9,7 @@ import pytest
 import taskplace
 from taskplace.errors import InputError
 from taskplace.record.html import report_of_plan, report_of_simulation, write_page
-from taskplace.record.html.page import for_script
+from taskplace.record.html.page import check_page, for_script
 from taskplace.record.html.values import MOST_COPIES, Placements, copy_lags
 from taskplace.simulation import simulate
 from tests.support.report_problems import EVENTS, cluster
@@ -82,6 +82,17 @@ def test_a_page_is_written_as_a_whole_or_not_at_all(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["page.html"]
     with pytest.raises(InputError, match="found 'a directory'"):
         write_page(report, tmp_path)
+
+
+def test_a_page_takes_the_place_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    file = tmp_path / "page.html"
+    file.touch()
+    monkeypatch.setattr("os.access", lambda path, mode: path == tmp_path)  # a file of another user
+    check_page(file, "--out")
+    with pytest.raises(
+        InputError, match=r"report\.events: found .* is read-only', expected a path that can be"
+    ):
+        check_page(file, "report.events", replaced=False)
 
 
 def test_an_instance_that_drains_at_the_end_says_so():

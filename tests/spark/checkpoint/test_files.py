@@ -197,6 +197,14 @@ def test_a_damaged_section_is_refused(tmp_path, monkeypatch, at_once, harm, says
         open_section(file.path, start, 4, checksum_of(b"two!"))
 
 
+def test_damage_elsewhere_in_the_file_does_not_matter(tmp_path):
+    file = SectionFile(tmp_path, "f")
+    start = [file.append(part) for part in (b"one", b"two", b"three")][1]
+    file.path.write_bytes(b"???two??")
+    with open_section(file.path, start, 3, checksum_of(b"two")) as section:
+        assert section.read() == b"two"
+
+
 def test_nothing_is_made_before_the_first_section_and_nothing_is_replaced(tmp_path):
     file = SectionFile(tmp_path, "f")
     file.sync()

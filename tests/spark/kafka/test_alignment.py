@@ -296,6 +296,19 @@ def test_a_run_that_ends_is_not_held_by_records_that_come_meanwhile(tmp_path):
     assert [log.at for log in logs.values()] == [{0: 5}, {0: 1}]
 
 
+def test_a_partition_that_a_table_has_lost_matters_only_while_there_is_something_to_read(tmp_path):
+    logs = {name: Log(name, 1, [[(0, 100)]]) for name in "ab"}
+    for log in logs.values():
+        log.there = [1]
+    run = Run(joined(), logs, 0, tmp_path, now=True)
+    while run.trigger():
+        pass
+    assert all(log.done for log in logs.values())
+    run.start(idle_ms=1000)
+    run.planned["a"].targets = {"b": {1: 5}}  # type: ignore[union-attr]
+    assert run.trigger() == {}
+
+
 def test_a_query_with_a_checkpoint_elsewhere_is_read_as_it_comes(tmp_path):
     """Where other topics are is not known then: waiting for them might be for ever."""
     logs = {name: Log(name, 5, [[(0, 0)] * 20], [20]) for name in "ab"}

@@ -21,6 +21,7 @@ from taskplace.spark.kafka.records import KafkaRecords
 from taskplace.spark.kafka.sink import KafkaSink
 from taskplace.spark.processors import TableJoin
 from taskplace.spark.processors.base import Context
+from taskplace.spark.processors.facts import Facts
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.topic_reader import RANGES
 from tests.spark.kafka.test_decoding import BAD, GOOD, records
@@ -45,6 +46,10 @@ def test_an_input_without_rows_may_lack_the_column(processor):
 def test_another_column_is_refused(processor):
     with pytest.raises(InputError, match="expected the column 'dead_letter' of a source"):
         processor.process(CONTEXT, pa.table({"id": [1]}))
+    with pytest.raises(InputError, match="dead_letter: found 'int64', expected a struct"):
+        processor.process(CONTEXT, pa.table({"dead_letter": [1]}))
+    with pytest.raises(InputError, match="dead_letter: found 'int64', expected a struct"):
+        processor.infer((Facts(columns={"dead_letter": pa.int64()}),))
 
 
 def test_a_tombstone_removes_the_row_of_a_table(tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def test_the_marker_is_read_to_the_end_behind_others_transactions(kafka, stream)
             1,
             {"cleanup.policy": "compact,delete"},
             {},
-            r"found cleanup\.policy = compact,delete, expected compact",
+            r"found cleanup\.policy = compact,delete, expected compact; change it",
         ),
         (1, {"cleanup.policy": "compact"}, {"replication": 3}, r"found replicas = 1, expected at least 3"),
     ],
@@ -142,7 +142,7 @@ def test_topics_that_cannot_take_the_rows(kafka, stream):
         stream.sink().probe()
     stream.topic = kafka.topic("small", config={"max.message.bytes": "100000"})
     with pytest.raises(
-        SinkError, match=r"found max\.message\.bytes = 100000, expected at least .* = 1000000"
+        SinkError, match=r"found max\.message\.bytes = 100000, expected at least .* = 1000000: .* change one"
     ):
         stream.sink().probe()
     stream.sink(options={"message.max.bytes": 90000}).probe()

@@ -286,8 +286,8 @@ def test_a_broker_that_is_down_counts_if_a_topic_has_a_replica_there():
 @pytest.mark.parametrize(
     ("policy", "in_sync", "says"),
     [
-        ("compact,delete", "2", "cleanup.policy = compact,delete, expected compact"),
-        ("compact", "1", "min.insync.replicas = 1, expected at least 2"),
+        ("compact,delete", "2", "cleanup.policy = compact,delete, expected compact; change it with"),
+        ("compact", "1", "min.insync.replicas = 1, expected at least 2; change it with"),
     ],
 )
 def test_a_marker_topic_that_would_lose_markers(monkeypatch, policy, in_sync, says):

@@ -254,7 +254,7 @@ def test_a_state_that_has_expired_already_is_not_taken(runs):
             lambda: Aggregate(
                 "s", by={"k": "string"}, window=Tumbling("at", "1 h"), ttl=5, time="k", n=count()
             ),
-            "a window and a ttl",
+            "a window and a ttl', expected only the window: it adds 'window_start' and defines when",
         ),
         (
             lambda: Aggregate("s", by={"window_start": "date"}, window=Tumbling("at", "1 h"), n=count()),

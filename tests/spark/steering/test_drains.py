@@ -122,6 +122,15 @@ def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_n
     assert steering.drained("2")
 
 
+def test_of_an_executor_that_is_known_to_be_gone_nothing_is_asked(monkeypatch):
+    spark = Spark("known to be gone", 6, 3)
+    steering = steering_of(spark)
+    polled(steering)
+    steering._app.known |= {"executor-9"}
+    monkeypatch.setattr(spark, "alive", lambda: pytest.fail("asked"))
+    assert steering.drained("9")
+
+
 TASKS = [TaskId(0, p) for p in range(6)]
 
 

@@ -281,6 +281,14 @@ def test_a_query_whose_session_has_ended_is_refused_and_no_session_is_started(mo
         steer(Query(its))
 
 
+def test_after_the_end_nothing_is_read_from_a_session_that_another_call_would_start():
+    bridge = Bridge.__new__(Bridge)
+    bridge._spark = session()
+    for use in (lambda: bridge.spark.read, lambda: bridge.pinned([b""], [None], list)):
+        with pytest.raises(InputError, match="a session that was stopped"):
+            use()
+
+
 # ------------------------------------------------------------------------- before the first batch has ended
 
 
