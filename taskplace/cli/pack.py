@@ -21,6 +21,7 @@ import topology
 from taskplace.cli import codes
 from taskplace.cli.terminal import answer
 from taskplace.errors import InputError
+from taskplace.spec.paths import why_not
 from taskplace.wording import count
 
 #: What workers import, also by the modules of an application; for topics that tasks read themselves, if installed.
@@ -39,12 +40,16 @@ _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
 def pack(args: argparse.Namespace) -> int:
     """Write the archive, and print its size and what is in it."""
     wanted = {each.name: each for each in distributions((*WORKERS, *args.more), KAFKA)}
-    with tarfile.open(args.out, "w:gz", compresslevel=6) as archive:
-        for module in (taskplace, topology):
-            top = Path(module.__path__[0])
-            _add(archive, top.parent, (path.relative_to(top.parent) for path in sorted(top.rglob("*"))))
-        for each in wanted.values():
-            _add(archive, Path(str(each.locate_file(""))), map(Path, sorted(map(str, each.files or ()))))
+    try:
+        with tarfile.open(args.out, "w:gz", compresslevel=6) as archive:
+            for module in (taskplace, topology):
+                top = Path(module.__path__[0])
+                _add(archive, top.parent, (path.relative_to(top.parent) for path in sorted(top.rglob("*"))))
+            for each in wanted.values():
+                _add(archive, Path(str(each.locate_file(""))), map(Path, sorted(map(str, each.files or ()))))
+    except OSError as error:
+        expected = f"a file that can be written ({why_not(error)})"
+        raise InputError("FILE", found=args.out, expected=expected) from None
     size = Path(args.out).stat().st_size
     found = {
         "schema": "taskplace.pack/1",

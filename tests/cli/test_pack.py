@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from contextlib import redirect_stdout
+from io import StringIO
 
 import pytest
 
@@ -23,7 +25,9 @@ topology.Topology("t").source("s", key=["k"], partitions=2)"""
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory):
     out = tmp_path_factory.mktemp("packed") / "environment.tar.gz"
-    assert main(["pack", str(out), "--with", "jinja2", "--output", "json"]) == 0
+    with redirect_stdout(StringIO()) as said:
+        assert main(["pack", str(out), "--with", "jinja2", "--output", "json"]) == 0
+    assert json.loads(said.getvalue())["packages"].keys() >= {"numpy", "pyarrow", "lmdb", "msgspec", "Jinja2"}
     return out
 
 
@@ -50,6 +54,8 @@ def test_a_library_that_is_not_installed(tmp_path, capsys):
     assert main(["pack", str(tmp_path / "e.tar.gz"), "--with", "no-such-library"]) == 2
     assert "--with: found 'no-such-library', expected a library that is installed" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
+    assert main(["pack", str(tmp_path / "none" / "e.tar.gz")]) == 2
+    assert "expected a file that can be written (No such file" in capsys.readouterr().err
 
 
 def test_the_archive_is_unpacked_on_the_path_of_workers_before_all_else(tmp_path):
@@ -91,8 +97,3 @@ def test_a_file_to_send_that_is_missing_is_named_before_spark_starts(key):
     settings = Settings.from_mapping({"application": application, "spark": {key: value}})
     with pytest.raises(ConfigError, match=rf"^spark\.{key}.*: found '/no/such', expected a file that exists"):
         session(settings)
-
-
-def test_the_json_names_the_versions(tmp_path, capsys):
-    assert main(["pack", str(tmp_path / "e.tar.gz"), "--output", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["packages"].keys() >= {"numpy", "pyarrow", "lmdb", "msgspec"}
