@@ -80,7 +80,7 @@ def test_it_is_made_and_read_while_a_broker_is_down(brokers, tmp_path, caplog, d
     assert not [each for each in caplog.records if each.name == marker.__name__], "fewer replicas"
     brokers.restart(down)
 
-    leader = only_partition(brokers, stream.markers).leader.id
+    leader = only_partition(brokers, stream.markers).leader
     brokers.kill(leader)
     sink = stream.opened(repeated=0)  # a start reads the marker, of which the leader has just died
     sink.publish_commit(stream.commit(0))
@@ -93,7 +93,7 @@ def test_it_is_made_and_read_while_a_broker_is_down(brokers, tmp_path, caplog, d
 def test_two_of_three_brokers_are_down(brokers, tmp_path, monkeypatch):
     """The broker that is left leads both topics, so it takes records that nobody else gets."""
     markers_of(brokers, "markers").create()
-    left = only_partition(brokers, "markers").leader.id
+    left = only_partition(brokers, "markers").leader
     others = [number for number in NUMBERS if number != left]
     make_topics(admin_of(brokers), NewTopic("out", 1, replica_assignment=[[left, *others]]))
     stream = Stream(tmp_path, brokers.bootstrap, "out", "markers", "cp")
