@@ -125,6 +125,7 @@ def overrides(cluster: Cluster, executors: int, environment: Path) -> dict[str, 
     total = len(cluster.addresses) * executors
     return {
         "application.id": "cluster",
+        "checkpoint.dir": HOME / "checkpoint",
         "chaos": "[]",
         "state.dir": STATE,
         "spark.master": cluster.url,
@@ -135,6 +136,7 @@ def overrides(cluster: Cluster, executors: int, environment: Path) -> dict[str, 
         "spark.conf.spark.driver.bindAddress": MASTER,
         "spark.conf.spark.executor.cores": CORES,
         "spark.conf.spark.cores.max": CORES * total,
+        "input.dir": HOME / "input",  # another part of the year than `make run` reads
         "output.dir": HOME / "output",
         "report.html": HOME / "report.html",
         "report.events": HOME / "run.jsonl",
@@ -174,7 +176,6 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], help="a key of conf/flights.yaml")
     given = parser.parse_args()
     shutil.rmtree(HOME, ignore_errors=True)
-    shutil.rmtree(ROOT / "var" / "cluster-checkpoint", ignore_errors=True)
     STATE.mkdir(parents=True)
     environment, python = HOME / "environment.tar.gz", HOME / "python" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", HOME / "python"], check=True)
