@@ -124,8 +124,7 @@ def overrides(cluster: Cluster, executors: int, environment: Path) -> dict[str, 
     """Return what is different from the job on one host."""
     total = len(cluster.addresses) * executors
     return {
-        "application.id": "cluster",
-        "checkpoint.dir": HOME / "checkpoint",
+        "application.id": "cluster",  # its checkpoint is below HOME
         "chaos": "[]",
         "state.dir": STATE,
         "spark.master": cluster.url,

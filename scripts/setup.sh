@@ -45,12 +45,9 @@ if [[ ! -x ${VENV}/bin/python ]] || ! usable "${VENV}/bin/python"; then
 fi
 
 # uv installs in parallel. Where it cannot be had, or cannot reach what pip is configured for, pip does it.
-# PySpark comes as a source archive, mostly of jars, 480 MB unpacked. Packing its wheel without compression takes a third
-# off the time of a set-up. --no-build-isolation would take nothing off: the project is built while PySpark is.
 with_uv() {
     "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check "${UV}" &&
-        "${VENV}/bin/uv" pip install --quiet --native-tls --python "${VENV}/bin/python" \
-            --config-settings-package "pyspark:--build-option=--compression=stored" --editable ".[${EXTRAS}]"
+        uv_install "${VENV}/bin/python" "${EXTRAS}"
 }
 with_pip() {
     "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --editable ".[${EXTRAS}]"

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 source scripts/lib.sh
 
-readonly UV=.venv/bin/uv EXTRAS=spark,kafka,schema-registry,metrics,examples,dev
+readonly EXTRAS=spark,kafka,schema-registry,metrics,examples,dev
 tests="not slow and not long and not kafka"
 if [[ ${1:-} == --short ]]; then
     tests+=" and not spark"
@@ -26,9 +26,8 @@ for version in "${versions[@]}"; do
     done
     [[ -n ${found} ]] || stop "Python ${version} is not here: no python${version} on the PATH, and none of pyenv's."
     install() {
-        "${UV}" venv --quiet --clear --python "${found}" "${home}" &&
-            "${UV}" pip install --quiet --native-tls --python "${home}/bin/python" \
-                --config-settings-package "pyspark:--build-option=--compression=stored" --editable ".[${EXTRAS}]"
+        .venv/bin/uv venv --quiet --clear --python "${found}" "${home}" &&
+            uv_install "${home}/bin/python" "${EXTRAS}"
     }
     timed "making ${home}" install || stop "It failed."
     "${home}/bin/python" -c 'import sys, pyspark; print("Python", sys.version.split()[0], "PySpark", pyspark.__version__)'

@@ -31,7 +31,7 @@ OF_OTHERS |= {"my_processors.py", "my_sinks.py", "make_orders.py", "stream.py"}
 BUDGET = {
     "taskplace": 1260,
     "taskplace/assign": 1750,
-    "taskplace/cli": 2270,
+    "taskplace/cli": 2280,
     "taskplace/doctor": 510,
     "taskplace/explanation": 770,
     "taskplace/groups": 3000,

@@ -41,8 +41,12 @@ class Application(Protocol):
 
 #: The methods that are called, if they are there, with their arguments.
 CALLED: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(("topology", "prepare", "batches"), ()), **dict.fromkeys(("sources", "check"), ("spark",))
-}  # fmt: skip
+    "topology": (),
+    "sources": ("spark",),
+    "prepare": (),
+    "batches": (),
+    "check": ("spark",),
+}
 SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")
 """What the extra `spark` brings."""
 

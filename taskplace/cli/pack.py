@@ -32,7 +32,7 @@ WORKERS = (
 KAFKA = ("confluent-kafka", "fastavro")
 _LEFT_OUT = re.compile(
     r"(^|/)(tests?|include|__pycache__)/|^pyarrow/src/|\.(pxd|pxi|pyx|pyi|h|hpp|a)$"
-    r"|^pyarrow/(lib\w*_flight|_flight)|(^|/)\.\./|^\.\."
+    r"|^pyarrow/(lib\w*_flight|_flight)|(^|/)\.\./"
 )
 _NAME = re.compile(r"[A-Za-z0-9][\w.\-]*")
 

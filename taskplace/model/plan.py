@@ -326,8 +326,8 @@ def _written(tasks: Iterable[TaskId]) -> list[str]:
 def _written_roles(assignment: Mapping[str, Roles], names: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     """Return the roles of those names of each instance."""
     return {
-        instance: {name: _written(tasks) for name, tasks in zip(names, roles, strict=False)}
-        for instance, roles in sorted(assignment.items())
+        instance: {name: list(roles[name]) for name in names}
+        for instance, roles in texts_of(assignment).items()
     }
 
 

@@ -8,6 +8,7 @@ Non-goals: reading the file (`taskplace.spec.application`) and finding the appli
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
@@ -134,19 +135,17 @@ def session(settings: Settings) -> SparkSession:
 
     Python workers use this interpreter, unless PYSPARK_PYTHON is set. They import modules from the current directory.
     """
-    environment = settings.spark.environment
-    files = [Path(path).expanduser() for path in settings.spark.py_files]
-    sent = {"environment": environment} if environment else {}
-    for key, file in (sent | {f"py.files[{at}]": file for at, file in enumerate(files)}).items():
-        if not Path(file).expanduser().exists():
-            raise ConfigError(f"spark.{key}", found=str(file), expected="a file that exists")
+    modules = {f"spark.py.files[{at}]": path for at, path in enumerate(settings.spark.py_files)}
+    for key, path in {"spark.environment": settings.spark.environment, **modules}.items():
+        if path is not None and not Path(path).expanduser().exists():
+            raise ConfigError(key, found=path, expected="a file that exists")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder
     for each in application_properties(settings):  # a later one replaces an earlier one
         builder = builder.config(each.name, each.value)
     spark = builder.getOrCreate()
-    for path in files:
-        spark.sparkContext.addPyFile(importable(path))
+    for path in modules.values():
+        spark.sparkContext.addPyFile(importable(Path(path).expanduser()))
     spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
     with suppress(AttributeError):  # a server of PySpark's that prints a traceback when the JVM has ended
         spark.sparkContext._accumulatorServer.handle_error = lambda *_: log.debug("PySpark", exc_info=True)
@@ -158,6 +157,9 @@ def importable(path: Path) -> str:
     if not path.is_dir() and path.suffix != ".whl":
         return str(path)
     made = Path(tempfile.mkdtemp(prefix="taskplace-")) / f"{path.name}.zip"
+    atexit.register(
+        shutil.rmtree, made.parent, ignore_errors=True
+    )  # Spark sends it to later executors as well
     if path.is_dir():
         return shutil.make_archive(str(made.with_suffix("")), "zip", path.parent, path.name)
     return shutil.copyfile(path, made).as_posix()

@@ -71,10 +71,11 @@ def application_properties(settings: Settings) -> Iterator[SparkProperty]:
     for name, value in settings.spark.conf.items():
         yield SparkProperty(name, value, f"spark.conf.{name}")
     if (archive := settings.spark.environment) is not None:
-        own, path = f"{Path(archive).expanduser().absolute()}#{ENVIRONMENT}", _python_path()
-        for name, value, before in ((ARCHIVES, own, ","), (path.name, ENVIRONMENT, os.pathsep)):
-            others = settings.spark.conf.get(name, path.value if name == path.name else "")
-            yield SparkProperty(name, before.join(filter(None, [value, others])), "spark.environment")
+        given, path = settings.spark.conf, _python_path()
+        archives = [f"{Path(archive).expanduser().absolute()}#{ENVIRONMENT}", given.get(ARCHIVES, "")]
+        yield SparkProperty(ARCHIVES, ",".join(filter(None, archives)), "spark.environment")
+        paths = [ENVIRONMENT, given.get(path.name, path.value)]
+        yield SparkProperty(path.name, os.pathsep.join(filter(None, paths)), "spark.environment")
 
 
 def later_properties(settings: Settings) -> Iterator[SparkProperty]:

@@ -26,8 +26,12 @@ def test_the_objects_are_valid_and_the_application_is_ready_to_run(tmp_path, cap
     findings = json.loads(capsys.readouterr().out)["findings"]
     here = {"checkpoint.dir"}  # a directory of this test, and no volume of all hosts
     assert {each["path"] for each in findings if each["severity"] != "advice"} <= here
-    (driver,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
-    claims = [volume.get("persistentVolumeClaim", {}).get("claimName") for volume in
-              objects["Deployment"]["spec"]["template"]["spec"]["volumes"]]  # fmt: skip
-    assert objects["PersistentVolumeClaim"]["metadata"]["name"] in claims
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+    (driver,) = pod["containers"]
+    claims = [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["volumes"]
+        if "persistentVolumeClaim" in volume
+    ]
+    assert claims == [objects["PersistentVolumeClaim"]["metadata"]["name"]]
     assert driver["command"][:2] == ["taskplace", "run"]
